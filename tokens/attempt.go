@@ -1,0 +1,424 @@
+package tokens
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Cutter is told that an attempt has been overtaken by a newer generation.
+type Cutter interface {
+	// Cut stops the attempt as fast as possible: its connection to the
+	// upstream, or the reception of its body, is broken off. It must not block,
+	// may be called at any time, also after Settle has returned, and then must
+	// do nothing.
+	Cut()
+}
+
+// Attempt is one write from its arrival until its outcome is settled. The caller
+// owns it and may not copy or reuse it. Fill the exported fields before Watch or
+// Admit.
+type Attempt struct {
+	Write
+	// Cutter is told when the attempt must stop.
+	Cutter Cutter
+	// TakeoverWait is how long Admit may wait for older attempts.
+	TakeoverWait time.Duration
+	// AbortSent cuts the attempt at a takeover even after its request was sent
+	// whole.
+	AbortSent bool
+
+	// Waited is how long Admit waited for older attempts, and Took tells that
+	// this was the first write of its generation known to this process.
+	Waited time.Duration
+	Took   bool
+
+	shard *shard
+	job   *job
+	stage stage
+	prev  *Attempt
+	next  *Attempt
+}
+
+// stage of an attempt. The shard's lock protects it.
+type stage uint8
+
+const (
+	// stageNone: not admitted, or settled.
+	stageNone stage = iota
+	// stageWatching: the body is being received; nothing waits for it.
+	stageWatching
+	// stageAdmitted: registered, and no byte has been let through the gate.
+	stageAdmitted
+	// stageSending: the gate let it through.
+	stageSending
+	// stageSent: the request was sent whole.
+	stageSent
+	// stageCut: a takeover broke it off after the gate; it is settled by the
+	// caller once its connection is closed.
+	stageCut
+	// stageVetoed: a takeover came before the gate. It is settled: no byte of
+	// it can be sent any more.
+	stageVetoed
+)
+
+// list of attempts, intrusive so that registering one allocates nothing.
+type list struct {
+	head *Attempt
+	n    int
+}
+
+func (l *list) add(at *Attempt) {
+	at.prev, at.next = nil, l.head
+	if l.head != nil {
+		l.head.prev = at
+	}
+	l.head = at
+	l.n++
+}
+
+func (l *list) remove(at *Attempt) {
+	if at.prev != nil {
+		at.prev.next = at.next
+	} else {
+		l.head = at.next
+	}
+	if at.next != nil {
+		at.next.prev = at.prev
+	}
+	at.prev, at.next = nil, nil
+	l.n--
+}
+
+// overtake sorts what is under way by the new floor and returns who has to be told.
+// An attempt that has not passed the gate is settled by this alone. The shard is
+// locked.
+func (j *job) overtake(floor Generation) (cut []Cutter) {
+	j.older = 0
+	for at := j.attempts.head; at != nil; {
+		next := at.next
+		if at.Generation < floor {
+			switch {
+			case at.stage == stageAdmitted:
+				at.stage = stageVetoed
+				j.attempts.remove(at)
+				cut = append(cut, at.Cutter)
+			case at.stage == stageSending || at.stage == stageSent && at.AbortSent:
+				at.stage = stageCut
+				cut = append(cut, at.Cutter)
+				j.older++
+			default:
+				j.older++
+			}
+		}
+		at = next
+	}
+	for at := j.watchers.head; at != nil; at = at.next {
+		if at.Generation < floor {
+			cut = append(cut, at.Cutter)
+		}
+	}
+	return cut
+}
+
+// Watch judges a write whose body has not been received yet, so that a stale one is
+// refused before its body is read, and has it cut when it becomes stale meanwhile.
+// Nothing waits for it. End it with Unwatch or Admit. The error is a *Refusal or
+// wraps ErrStoreUnavailable.
+func (a *Authority) Watch(ctx context.Context, at *Attempt) error {
+	for {
+		s := a.shardOf(at.Job)
+		s.mu.Lock()
+		j := s.jobs[at.Job]
+		if j != nil && j.loaded && !at.LiveLease {
+			_, ref := judge(&j.rec, a.base, &at.Write, 0)
+			if ref == nil {
+				at.shard, at.job, at.stage = s, j, stageWatching
+				j.watchers.add(at)
+			}
+			s.mu.Unlock()
+			if ref != nil {
+				return ref
+			}
+			return nil
+		}
+		s.mu.Unlock()
+		if err := a.judgeStored(ctx, at); err != nil {
+			return err
+		}
+		if at.LiveLease {
+			return nil
+		}
+	}
+}
+
+// Unwatch ends a Watch. It may be called more than once.
+func (a *Authority) Unwatch(at *Attempt) {
+	if at.shard == nil {
+		return
+	}
+	at.shard.mu.Lock()
+	if at.stage == stageWatching {
+		at.stage = stageNone
+		at.job.watchers.remove(at)
+	}
+	at.shard.mu.Unlock()
+}
+
+// judgeStored judges by the store's record and time, without changing anything.
+func (a *Authority) judgeStored(ctx context.Context, at *Attempt) error {
+	var ref *Refusal
+	err := a.do(ctx, at.Job, func(s Snapshot) (Record, bool) {
+		_, ref = judge(&s.Record, a.base, &at.Write, s.Now.UnixMilli())
+		return s.Record, false
+	})
+	switch {
+	case err != nil:
+		return a.staleOr(at, err)
+	case ref != nil:
+		return ref
+	}
+	return nil
+}
+
+// staleOr prefers what memory is sure of to an error of the store: a generation
+// below a floor that was durable stays below it, whatever the store does now.
+func (a *Authority) staleOr(at *Attempt, err error) error {
+	s := a.shardOf(at.Job)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[at.Job]; j != nil && at.Generation < j.rec.floorFrom(a.base) {
+		if _, ref := judge(&j.rec, a.base, &at.Write, 0); ref != nil {
+			return ref
+		}
+	}
+	return err
+}
+
+// Admit judges a write and registers its attempt. A raised floor is durable before
+// Admit goes on; then it waits until no older attempt is left, at most TakeoverWait,
+// and decides afresh. So an attempt is never registered while an older one lives, and
+// nothing is registered while it waits.
+//
+// After nil the attempt is registered: pass the gate before the first byte, and call
+// Settle whatever happens. After an error it is not: a *Refusal, one that wraps
+// ErrStoreUnavailable, or the cause of ctx when that ended first.
+func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
+	a.Unwatch(at)
+	s := a.shardOf(at.Job)
+	var started time.Time
+	checkedLive := false
+	for {
+		s.mu.Lock()
+		j := s.jobs[at.Job]
+		if j == nil || !j.loaded || at.LiveLease && !checkedLive {
+			s.mu.Unlock()
+			if err := a.judgeStored(ctx, at); err != nil {
+				return err
+			}
+			checkedLive = true
+			continue
+		}
+		w := at.Write
+		w.LiveLease = false // judged by the store's time above
+		v, ref := judge(&j.rec, a.base, &w, 0)
+		if ref != nil {
+			s.mu.Unlock()
+			return ref
+		}
+		if err := a.Err(); err != nil {
+			s.mu.Unlock()
+			return err
+		}
+		if v == verdictRaise {
+			s.mu.Unlock()
+			if err := a.raise(ctx, at); err != nil {
+				return err
+			}
+			continue
+		}
+		if j.attempts.n+j.waiting >= a.opt.MaxPerJob {
+			ref := &Refusal{Err: ErrOverloaded, Floor: j.rec.floorFrom(a.base)}
+			s.mu.Unlock()
+			return ref
+		}
+		quiet := time.Duration(0)
+		if j.before && a.opt.RestartLinger > 0 {
+			quiet = time.Until(a.quietUntil)
+		}
+		if j.older == 0 && quiet <= 0 {
+			at.register(s, j)
+			s.mu.Unlock()
+			if !started.IsZero() {
+				at.Waited = time.Since(started)
+			}
+			return nil
+		}
+		// Older attempts live. Wait for them without holding a place.
+		if started.IsZero() {
+			started = time.Now()
+		}
+		left := at.TakeoverWait - time.Since(started)
+		if left <= 0 {
+			ref := &Refusal{Err: ErrTakeoverPending, Floor: j.rec.floorFrom(a.base)}
+			s.mu.Unlock()
+			at.Waited = time.Since(started)
+			return ref
+		}
+		if j.older == 0 {
+			left = min(left, quiet)
+		}
+		changed := j.changed
+		j.waiting++
+		s.mu.Unlock()
+		err := await(ctx, changed, left)
+		s.mu.Lock()
+		j.waiting--
+		s.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("wait for older attempts: %w", err)
+		}
+		checkedLive = false
+	}
+}
+
+// register makes the attempt one that newer generations wait for. The shard is
+// locked, the write was judged under the same lock, and no older attempt is left.
+func (at *Attempt) register(s *shard, j *job) {
+	at.shard, at.job, at.stage = s, j, stageAdmitted
+	j.attempts.add(at)
+	if t := &j.tally[0]; t.Generation != at.Generation {
+		at.Took = t.Generation != 0 || j.rec.Seen > at.Generation || len(j.rec.Past) > 0
+		j.tally[1] = *t
+		*t = Tally{Generation: at.Generation}
+	}
+}
+
+// raise makes the write's generation the floor, durably.
+func (a *Authority) raise(ctx context.Context, at *Attempt) error {
+	var ref *Refusal
+	err := a.do(ctx, at.Job, func(s Snapshot) (Record, bool) {
+		now := s.Now.UnixMilli()
+		var v verdict
+		v, ref = judge(&s.Record, a.base, &at.Write, now)
+		if ref != nil || v != verdictRaise {
+			return s.Record, false
+		}
+		return follow(s.Record, &at.Write, now), true
+	})
+	switch {
+	case err != nil:
+		return a.staleOr(at, err)
+	case ref != nil:
+		return ref
+	}
+	return nil
+}
+
+// await waits for changed, for d or for the end of ctx, whose cause it returns.
+func await(ctx context.Context, changed <-chan struct{}, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-changed:
+	case <-t.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// Gate must be called by whoever writes to the upstream, immediately before the first
+// byte. False is a veto: a newer generation took over after the attempt was admitted,
+// it counts as settled, its successor may already be writing, and no byte may be sent.
+func (at *Attempt) Gate() bool {
+	at.shard.mu.Lock()
+	defer at.shard.mu.Unlock()
+	if at.stage == stageSending || at.stage == stageSent {
+		return true
+	}
+	// The floor is not compared again: overtake has changed the stage of every
+	// attempt below it under this same lock.
+	if at.stage != stageAdmitted {
+		return false
+	}
+	at.stage = stageSending
+	return true
+}
+
+// SentWhole tells that the whole request has been written to the upstream: from now
+// on a takeover waits for its reply instead of cutting it.
+func (at *Attempt) SentWhole() {
+	at.shard.mu.Lock()
+	if at.stage == stageSending {
+		at.stage = stageSent
+	}
+	at.shard.mu.Unlock()
+}
+
+// Overtaken reports whether a takeover vetoed or cut the attempt.
+func (at *Attempt) Overtaken() bool {
+	at.shard.mu.Lock()
+	defer at.shard.mu.Unlock()
+	return at.stage == stageVetoed || at.stage == stageCut
+}
+
+// Settle ends an admitted attempt with its outcome. For one that was cut or timed
+// out it must be called only when its connection has been closed, and after the time
+// that the upstream is given to stop. It returns the job's floor now.
+func (a *Authority) Settle(at *Attempt, o Outcome) Generation {
+	s, j := at.shard, at.job
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	floor := j.rec.floorFrom(a.base)
+	switch at.stage {
+	case stageNone, stageWatching:
+		return floor
+	case stageVetoed:
+	default:
+		j.attempts.remove(at)
+		if at.Generation < floor {
+			j.older--
+			if j.older == 0 {
+				j.wake()
+			}
+		}
+	}
+	at.stage = stageNone
+	for i := range j.tally {
+		if j.tally[i].Generation == at.Generation {
+			j.tally[i].add(o)
+		}
+	}
+	return floor
+}
+
+// Floor returns the job's floor as memory knows it; zero if it does not.
+func (a *Authority) Floor(key Job) Generation {
+	s := a.shardOf(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[key]; j != nil && j.loaded {
+		return j.rec.floorFrom(a.base)
+	}
+	return 0
+}
+
+// Tally counts the settled writes of a generation in this process.
+type Tally struct {
+	Generation Generation
+	Applied    int64
+	Declined   int64
+	Unknown    int64
+}
+
+func (t *Tally) add(o Outcome) {
+	switch o {
+	case Applied:
+		t.Applied++
+	case Declined:
+		t.Declined++
+	case OutcomeUnknown:
+		t.Unknown++
+	}
+}

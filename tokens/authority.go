@@ -1,0 +1,370 @@
+package tokens
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// shardCount bounds how many jobs wait for one lock. No I/O happens under
+	// a shard's lock.
+	shardCount = 256
+	// maxConflicts is how often one batch is decided again on a shared store
+	// before its operations are refused.
+	maxConflicts = 16
+)
+
+// Options of an Authority. The zero value of each field has a documented default.
+type Options struct {
+	// CommitTimeout bounds one load or commit; 5 s if zero. A commit that takes
+	// longer has an unknown outcome.
+	CommitTimeout time.Duration
+	// RestartGrace: a lease that ran out while the process was down goes to
+	// others only this long after the store was opened.
+	RestartGrace time.Duration
+	// RestartLinger: attempts of a dead process count as cut when this one
+	// starts, so the first writes of jobs from before wait this long.
+	RestartLinger time.Duration
+	// MaxPerJob bounds the writes of one job that are in flight or waiting;
+	// 256 if zero.
+	MaxPerJob int
+	// MaxCached bounds the jobs kept in memory though nothing of them is under
+	// way; 1,000,000 if zero.
+	MaxCached int
+	// Rand is the source of lease ids; crypto/rand if nil.
+	Rand io.Reader
+}
+
+// Authority judges writes and lease operations, and keeps track of every admitted
+// write until its outcome is known. It is the only loop that reads, decides and
+// commits.
+//
+// Per job it combines: while a commit is under way further operations queue, and the
+// next commit carries all of them. A write that changes nothing durable is answered
+// from memory. All methods may be called concurrently.
+type Authority struct {
+	store  Store
+	info   Info
+	base   Generation
+	opt    Options
+	seed   maphash.Seed
+	shards [shardCount]shard
+	// quietUntil is when the attempts of a dead process count as settled.
+	quietUntil time.Time
+	// failed is set once, by the first commit with an unknown outcome on an
+	// exclusive store. From then on memory may be behind the disk, so nothing
+	// is admitted until a restart has read the disk again.
+	failed atomic.Pointer[error]
+
+	jobs, held atomic.Int64
+}
+
+type shard struct {
+	mu   sync.Mutex
+	jobs map[Job]*job
+}
+
+// job is what the process knows of a job. Its shard's lock protects all of it.
+type job struct {
+	key Job
+	// loaded tells that rec is the committed record.
+	loaded bool
+	rec    Record
+	// before tells that the record is older than this process, so attempts of a
+	// dead one may have been in flight.
+	before bool
+
+	// queue holds the operations that the next commit carries; busy tells that
+	// a goroutine is serving it.
+	queue []*operation
+	busy  bool
+
+	// attempts in flight, and watchers: writes whose body is still being
+	// received. older counts the attempts below the floor.
+	attempts list
+	watchers list
+	older    int
+	// waiting counts writes that wait for older attempts; changed is closed
+	// and renewed when the last of those is gone or the record has changed.
+	waiting int
+	changed chan struct{}
+
+	claimants []*claimant
+	tally     [2]Tally
+}
+
+// NewAuthority returns the authority over a store. It reads the whole store once, to
+// count jobs and leases.
+func NewAuthority(ctx context.Context, s Store, opt Options) (*Authority, error) {
+	if opt.CommitTimeout == 0 {
+		opt.CommitTimeout = 5 * time.Second
+	}
+	if opt.MaxPerJob == 0 {
+		opt.MaxPerJob = 256
+	}
+	if opt.MaxCached == 0 {
+		opt.MaxCached = 1_000_000
+	}
+	if opt.Rand == nil {
+		opt.Rand = rand.Reader
+	}
+	info := s.Info()
+	a := &Authority{
+		store: s, info: info, opt: opt,
+		base:       Generation(info.Epoch) * EpochSize,
+		seed:       maphash.MakeSeed(),
+		quietUntil: time.Now().Add(opt.RestartLinger),
+	}
+	for i := range a.shards {
+		a.shards[i].jobs = make(map[Job]*job)
+	}
+	if err := a.census(ctx); err != nil {
+		return nil, fmt.Errorf("count jobs: %w", err)
+	}
+	return a, nil
+}
+
+// Err returns nil while writes can be admitted, else why not.
+func (a *Authority) Err() error {
+	if p := a.failed.Load(); p != nil {
+		return *p
+	}
+	if err := a.store.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+	}
+	return nil
+}
+
+// Info describes the store.
+func (a *Authority) Info() Info { return a.info }
+
+// fail closes the authority for everything that needs the store. Only a restart
+// opens it again.
+func (a *Authority) fail(err error) {
+	err = fmt.Errorf("%w: %w; restart the process to read the store again", ErrStoreUnavailable, err)
+	a.failed.CompareAndSwap(nil, &err)
+}
+
+func (a *Authority) shardOf(key Job) *shard {
+	return &a.shards[maphash.Comparable(a.seed, key)%shardCount]
+}
+
+// job returns the job, made if need be. The shard is locked.
+func (s *shard) job(key Job, most int) *job {
+	if j := s.jobs[key]; j != nil {
+		return j
+	}
+	if len(s.jobs) >= most {
+		s.evict()
+	}
+	j := &job{key: key, changed: make(chan struct{})}
+	s.jobs[key] = j
+	return j
+}
+
+// evict forgets some jobs of which nothing is under way; the store remembers them.
+// The shard is locked.
+func (s *shard) evict() {
+	const atOnce = 16
+	dropped := 0
+	for key, j := range s.jobs {
+		if j.idle() {
+			delete(s.jobs, key)
+			if dropped++; dropped == atOnce {
+				return
+			}
+		}
+	}
+}
+
+func (j *job) idle() bool {
+	return !j.busy && len(j.queue) == 0 && j.attempts.n == 0 && j.watchers.n == 0 && j.waiting == 0 && len(j.claimants) == 0
+}
+
+// wake lets everybody who waits for a change of the job look again. The shard is
+// locked.
+func (j *job) wake() {
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+// operation is one request to read and perhaps change a record.
+type operation struct {
+	// apply decides; it is called once per try, never concurrently, and must
+	// forget what it decided in an earlier one.
+	apply func(s Snapshot) (next Record, changed bool)
+	done  chan struct{}
+	err   error
+}
+
+// do runs apply on the committed record and returns when what it decided is
+// durable. It combines with whatever else is queued for the job. The error wraps
+// ErrStoreUnavailable or is the cause of ctx; then nothing that apply decided may be
+// acted upon.
+func (a *Authority) do(ctx context.Context, key Job, apply func(Snapshot) (Record, bool)) error {
+	if err := a.Err(); err != nil {
+		return err
+	}
+	op := &operation{apply: apply, done: make(chan struct{})}
+	s := a.shardOf(key)
+	s.mu.Lock()
+	j := s.job(key, max(1, a.opt.MaxCached/shardCount))
+	j.queue = append(j.queue, op)
+	if !j.busy {
+		j.busy = true
+		go a.serve(s, j)
+	}
+	s.mu.Unlock()
+	select {
+	case <-op.done:
+		return op.err
+	case <-ctx.Done():
+		// The operation goes on; whoever asked does not learn its outcome.
+		return fmt.Errorf("wait for the store: %w", context.Cause(ctx))
+	}
+}
+
+// serve runs the job's queue until it is empty.
+func (a *Authority) serve(s *shard, j *job) {
+	for {
+		s.mu.Lock()
+		batch := j.queue
+		j.queue = nil
+		if len(batch) == 0 {
+			j.busy = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		err := a.decide(s, j, batch)
+		for _, op := range batch {
+			op.err = err
+			close(op.done)
+		}
+	}
+}
+
+// decide loads, applies the batch in order, commits once and publishes. After an
+// error nothing that was decided counts.
+func (a *Authority) decide(s *shard, j *job, batch []*operation) error {
+	for range maxConflicts {
+		err := a.try(s, j, batch)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, ErrConflict):
+			continue
+		case errors.Is(err, ErrUnknown):
+			// The change may be on disk while memory does not know it. On an
+			// exclusive store nobody else can tell, so nothing is served
+			// until a restart has read the disk.
+			s.mu.Lock()
+			j.loaded = false
+			s.mu.Unlock()
+			if a.info.Exclusive {
+				a.fail(err)
+			}
+		}
+		return fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+	}
+	return fmt.Errorf("%w: the record of the job changes too often", ErrStoreUnavailable)
+}
+
+func (a *Authority) try(s *shard, j *job, batch []*operation) error {
+	ctx, cancel := context.WithTimeout(context.Background(), a.opt.CommitTimeout)
+	defer cancel()
+	snap, err := a.store.Load(ctx, j.key)
+	if err != nil {
+		return fmt.Errorf("load record: %w", err)
+	}
+	old := snap
+	changed := false
+	for _, op := range batch {
+		next, c := op.apply(snap)
+		if c {
+			snap.Record, changed = next, true
+		}
+	}
+	if changed {
+		// Nothing below this line happens before the record is durable: not
+		// the answers, not the new floor in memory.
+		snap.Version, err = a.store.Commit(ctx, Change{Job: j.key, Expect: snap.Version, Record: snap.Record})
+		if err != nil {
+			return fmt.Errorf("commit record: %w", err)
+		}
+		a.count(old, snap)
+	}
+	a.publish(s, j, old.Version, snap.Record)
+	return nil
+}
+
+// publish makes a committed record the one that memory judges by, and overtakes the
+// attempts that it leaves below the floor.
+func (a *Authority) publish(s *shard, j *job, loaded Version, rec Record) {
+	s.mu.Lock()
+	if !j.loaded {
+		j.before = loaded != 0
+	}
+	j.loaded, j.rec = true, rec
+	cut := j.overtake(rec.floorFrom(a.base))
+	j.wake()
+	j.wakeClaimant()
+	s.mu.Unlock()
+	for _, c := range cut {
+		c.Cut()
+	}
+}
+
+// count keeps the number of jobs and leases.
+func (a *Authority) count(old, new Snapshot) {
+	if old.Version == 0 {
+		a.jobs.Add(1)
+	}
+	if had, has := old.Record.Lease != nil, new.Record.Lease != nil; has && !had {
+		a.held.Add(1)
+	} else if had && !has {
+		a.held.Add(-1)
+	}
+}
+
+// census counts what the store holds.
+func (a *Authority) census(ctx context.Context) error {
+	q := ListQuery{AllNamespaces: true, Limit: 1000}
+	for {
+		page, err := a.store.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, l := range page {
+			a.count(Snapshot{}, l.Snapshot)
+		}
+		if len(page) < q.Limit {
+			return nil
+		}
+		q.After = page[len(page)-1].Job
+	}
+}
+
+// Jobs returns how many jobs the store holds, and Held how many of them have a
+// lease that has not ended, run out or not.
+func (a *Authority) Jobs() int64 { return a.jobs.Load() }
+
+// Held returns how many leases have not ended.
+func (a *Authority) Held() int64 { return a.held.Load() }
+
+// newLeaseID draws the secret of a lease. It begins with the id of the store.
+func (a *Authority) newLeaseID() (string, error) {
+	var b [16]byte
+	if _, err := io.ReadFull(a.opt.Rand, b[:]); err != nil {
+		return "", fmt.Errorf("draw lease id: %w", err)
+	}
+	return a.info.ID + "." + base64.RawURLEncoding.EncodeToString(b[:]), nil
+}

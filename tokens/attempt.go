@@ -356,11 +356,18 @@ func (at *Attempt) SentWhole() {
 	at.shard.mu.Unlock()
 }
 
-// Overtaken reports whether a takeover vetoed or cut the attempt.
-func (at *Attempt) Overtaken() bool {
-	at.shard.mu.Lock()
-	defer at.shard.mu.Unlock()
-	return at.stage == stageVetoed || at.stage == stageCut
+// Overtaken returns the refusal that a write gets which a takeover vetoed or cut: what
+// judging it again would say.
+func (a *Authority) Overtaken(at *Attempt) *Refusal {
+	s := a.shardOf(at.Job)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[at.Job]; j != nil {
+		if _, ref := judge(&j.rec, a.base, &at.Write, 0); ref != nil && ref.Err == ErrStaleGeneration {
+			return ref
+		}
+	}
+	return &Refusal{Err: ErrStaleGeneration, Floor: at.Generation + 1, Ended: Superseded}
 }
 
 // Settle ends an admitted attempt with its outcome. For one that was cut or timed

@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/internal/wire"
+	"github.com/fenceproxy/fenceproxy/telemetry"
+	"github.com/fenceproxy/fenceproxy/tokens"
+)
+
+// maxDiscard is how much of an unread body is read to keep a connection usable after a
+// refusal, in bytes.
+const maxDiscard = 64 << 10
+
+// answer is an answer that the proxy makes itself.
+type answer struct {
+	code    wire.Code
+	detail  string
+	headers []string
+	after   time.Duration
+	refusal *tokens.Refusal
+}
+
+func overloaded(why string) answer {
+	return answer{code: wire.CodeOverloaded, detail: why + "; nothing was sent", after: time.Second}
+}
+
+func (ex *exchange) fenceRequired() *answer {
+	n := ex.p.fences.names
+	return &answer{
+		code:    wire.CodeFenceRequired,
+		detail:  fmt.Sprintf("a %s on route %s must carry %s and %s; claim the job to get a generation", ex.r.Method, ex.rt.Name, n[0], n[1]),
+		headers: []string{n[0], n[1]},
+	}
+}
+
+func (ex *exchange) keyRequired() *answer {
+	return &answer{
+		code:    wire.CodeKeyRequired,
+		detail:  fmt.Sprintf("route %s requires %s, a name for what this write is meant to do", ex.rt.Name, ex.p.fences.names[3]),
+		headers: []string{ex.p.fences.names[3]},
+	}
+}
+
+// judged turns an error of the authority into an answer.
+func (ex *exchange) judged(err error) *answer {
+	a := &answer{}
+	errors.As(err, &a.refusal)
+	code, ok := wire.ForError(err)
+	a.code = code
+	g := ex.fence.generation
+	switch {
+	case !ok:
+		// The caller is gone, or the proxy gives up a drain.
+		*a = overloaded("the request was given up while it waited: " + err.Error())
+	case errors.Is(err, tokens.ErrStaleGeneration):
+		a.detail = fmt.Sprintf("generation %d was %s, the floor is %d; stop this worker", g, a.refusal.Ended, a.refusal.Floor)
+	case errors.Is(err, tokens.ErrUnissuedGeneration):
+		a.detail = fmt.Sprintf("generation %d was never issued for this job; use the one that the claim returned", g)
+	case errors.Is(err, tokens.ErrUnknownJob):
+		a.detail = fmt.Sprintf("route %s accepts only generations issued here, and the job was never claimed here; claim it first", ex.rt.Name)
+	case errors.Is(err, tokens.ErrLeaseMismatch):
+		a.detail = fmt.Sprintf("%s is missing or is not the lease id of generation %d; send the one that the claim returned, to a proxy on the same store", ex.p.fences.names[2], g)
+	case errors.Is(err, tokens.ErrLeaseExpired):
+		a.detail = fmt.Sprintf("route %s requires a live lease and generation %d has none; renew it", ex.rt.Name, g)
+	case errors.Is(err, tokens.ErrTakeoverPending):
+		a.detail = fmt.Sprintf("writes of older generations did not settle within %s; nothing was sent, try again", ex.rt.TakeoverWait)
+		a.after = time.Second
+	case errors.Is(err, tokens.ErrOverloaded):
+		a.detail = "too many writes of this job are in flight; nothing was sent, try again"
+		a.after = time.Second
+	default:
+		a.detail = "the store can not be read or written, so nothing was admitted and nothing was sent; try again, and look at /readyz of the control listener for the reason"
+		a.after = 5 * time.Second
+		ex.p.log.Error("store unavailable", ex.attrs("error", err.Error())...)
+	}
+	return a
+}
+
+// refuse answers with a problem and logs it.
+func (ex *exchange) refuse(a answer) {
+	ex.decision, ex.code = telemetry.Refused, a.code.Name
+	var floor tokens.Generation
+	var ended tokens.Ended
+	if a.refusal != nil {
+		floor, ended = a.refusal.Floor, a.refusal.Ended
+		if errors.Is(a.refusal, tokens.ErrStaleGeneration) {
+			ex.span.Link(a.refusal.RaisedBy)
+		}
+	} else if ex.fence.generation != 0 {
+		floor = ex.p.authority.Floor(ex.attempt.Job)
+	}
+	ex.span.SetFence(ex.fence.jobID, uint64(ex.fence.generation), uint64(floor), wire.DecisionRefused, a.code.Name, ex.outcome.String())
+	ex.span.SetStatus(a.code.Status)
+	ex.p.log.Info("write refused", ex.attrs("code", a.code.Name, "floor", uint64(floor), "ended", string(ended), "remote", ex.r.RemoteAddr)...)
+
+	p := wire.NewProblem(a.code, a.detail)
+	p.JobID, p.Generation, p.Floor, p.Ended = ex.fence.jobID, ex.fence.generation, floor, ended
+	p.Headers, p.RetryAfter, p.Outcome = a.headers, a.after, ex.outcome.String()
+	h := ex.w.Header()
+	ex.fenceHeaders(h, decisionRefused, floor)
+	h[wire.HeaderReason] = []string{a.code.Name}
+	ex.write(p)
+}
+
+// write sends a problem. What is left of a body is not worth reading to the end.
+func (ex *exchange) write(p wire.Problem) {
+	if n := ex.r.ContentLength; n < 0 || n > maxDiscard || ex.p.draining.Load() || ex.stopped() != nil {
+		ex.w.Header()["Connection"] = []string{"close"}
+	}
+	p.Write(ex.w)
+}
+
+// noRoute answers a request that belongs to no route.
+func (ex *exchange) noRoute(a *answer) {
+	ex.p.noRoute.Finished(telemetry.Refused, time.Since(ex.start).Seconds(), "")
+	ex.p.noRoute.Rejected(a.code.Name)
+	ex.p.log.Info("request refused", "code", a.code.Name, "method", ex.r.Method, "host", ex.r.Host, "remote", ex.r.RemoteAddr)
+	h := ex.w.Header()
+	h[wire.HeaderDecision] = decisionRefused
+	h[wire.HeaderReason] = []string{a.code.Name}
+	ex.write(wire.NewProblem(a.code, a.detail))
+}
+
+// Header values that never change are shared by all replies.
+var (
+	decisionForwarded = []string{wire.DecisionForwarded}
+	decisionRefused   = []string{wire.DecisionRefused}
+	outcomeValues     = [...][]string{
+		tokens.Applied:        {tokens.Applied.String()},
+		tokens.Declined:       {tokens.Declined.String()},
+		tokens.NotSent:        {tokens.NotSent.String()},
+		tokens.OutcomeUnknown: {tokens.OutcomeUnknown.String()},
+	}
+)
+
+// fenceHeaders sets the proxy's own response headers.
+func (ex *exchange) fenceHeaders(h http.Header, decision []string, floor tokens.Generation) {
+	h[wire.HeaderDecision] = decision
+	if floor != 0 {
+		h[wire.HeaderGeneration] = []string{strconv.FormatUint(uint64(floor), 10)}
+	}
+	if ex.outcome != 0 {
+		h[wire.HeaderOutcome] = outcomeValues[ex.outcome]
+	}
+	if ex.fence.rawKey != "" {
+		h[wire.HeaderKey] = []string{ex.fence.rawKey}
+	}
+}

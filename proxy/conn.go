@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// gateConn is an upstream connection whose writes pass the gate of the request that it
+// carries, and are counted. The hooks of net/http/httptrace prove neither that a byte
+// was sent nor that none was; only the connection's own Write does.
+type gateConn struct {
+	net.Conn
+	tcp *net.TCPConn
+	// records counts what a TLS connection wrote below us, handshake included;
+	// nil without TLS. tls.Conn may report 0 bytes though part of a record went
+	// out.
+	records *atomic.Int64
+
+	mu      sync.Mutex
+	request *Send
+	closed  bool
+}
+
+// carry makes s the request whose bytes are written from now on.
+func (c *gateConn) carry(s *Send) {
+	c.mu.Lock()
+	c.request = s
+	c.mu.Unlock()
+}
+
+// release ends carrying s.
+func (c *gateConn) release(s *Send) {
+	c.mu.Lock()
+	if c.request == s {
+		c.request = nil
+	}
+	c.mu.Unlock()
+}
+
+// Write implements net.Conn. The first write of a request asks its gate; on a veto not
+// one byte goes out and the transport gives the connection up. A write that belongs to
+// no request is refused.
+func (c *gateConn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	s := c.request
+	c.mu.Unlock()
+	if s == nil {
+		return 0, errVetoed
+	}
+	if s.Stall > 0 {
+		if err := c.Conn.SetWriteDeadline(time.Now().Add(s.Stall)); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.pass(c); err != nil {
+		return 0, err
+	}
+	if c.records == nil {
+		n, err := c.Conn.Write(b)
+		s.wrote(int64(n))
+		return n, err
+	}
+	before := c.records.Load()
+	n, err := c.Conn.Write(b)
+	s.wrote(c.records.Load() - before)
+	return n, err
+}
+
+// Close implements net.Conn. A connection that is idle is closed politely; one that
+// still carries a request is reset, see newGateConn.
+func (c *gateConn) Close() error {
+	c.mu.Lock()
+	polite := c.request == nil && !c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if polite {
+		_ = c.tcp.SetLinger(-1) // best effort: a reset is impolite, not wrong
+	}
+	return c.Conn.Close()
+}
+
+// reset closes the connection at once if it still carries s. It closes the socket
+// itself, so it does not wait for a TLS connection that is being written.
+func (c *gateConn) reset(s *Send) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.request == s {
+		c.closed = true
+		_ = c.tcp.Close() // the error says that it was closed already
+	}
+}
+
+// newGateConn wraps a dialled connection. SO_LINGER 0 is set for its whole life: if the
+// process is killed or the request is cut, the kernel drops what it has not sent yet
+// instead of delivering it after the successor's write.
+func newGateConn(tcp *net.TCPConn) (*gateConn, error) {
+	if err := tcp.SetLinger(0); err != nil {
+		return nil, err
+	}
+	return &gateConn{Conn: tcp, tcp: tcp}, nil
+}
+
+// countingConn counts what is written to it.
+type countingConn struct {
+	net.Conn
+	n atomic.Int64
+}
+
+// Write implements net.Conn.
+func (c *countingConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.n.Add(int64(n))
+	return n, err
+}

@@ -1,0 +1,26 @@
+package proxy
+
+import "errors"
+
+// Why a write was stopped after it had been admitted.
+var (
+	// errOvertaken: a newer generation took over.
+	errOvertaken = errors.New("a newer generation took over")
+	// errVetoed is returned by a connection's Write when the gate refused the
+	// first byte.
+	errVetoed = errors.New("vetoed at the gate")
+	// errSentBefore is returned by a connection's Write when bytes of the same
+	// request went out on another connection: the transport tried to send it a
+	// second time.
+	errSentBefore = errors.New("the request was sent before")
+	// errTimeout: the reply's head did not come in time.
+	errTimeout = errors.New("the upstream did not answer in time")
+	// errStalled: a body stood still longer than the idle timeout.
+	errStalled = errors.New("the body stood still for too long")
+	// errShutdown: the drain time was over.
+	errShutdown = errors.New("the proxy is shutting down")
+	// errTooLarge: the body exceeds the route's limit.
+	errTooLarge = errors.New("the body is too large")
+	// errBody: the caller's body could not be read to its end.
+	errBody = errors.New("the request body broke off")
+)

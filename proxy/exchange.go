@@ -1,0 +1,179 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"net/textproto"
+	"sync"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/telemetry"
+	"github.com/fenceproxy/fenceproxy/tokens"
+)
+
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
+// exchange is one request from its arrival to the end of its answer.
+type exchange struct {
+	p     *Proxy
+	rt    *route
+	w     http.ResponseWriter
+	r     *http.Request
+	rc    *http.ResponseController
+	start time.Time
+	span  *telemetry.Span
+	// traceID is of the caller's trace, or of ours.
+	traceID string
+
+	fenced   bool
+	fence    fence
+	attempt  tokens.Attempt
+	admitted bool
+	outcome  tokens.Outcome
+	decision telemetry.Decision
+	code     string
+
+	send   Send
+	pooled *[]byte
+	stream *stream
+
+	mu sync.Mutex
+	// cause is why the exchange was stopped, the first one counts.
+	cause  error
+	cancel context.CancelCauseFunc
+	// timer bounds the wait for the reply's head, then each pause in its body.
+	timer    *time.Timer
+	sent     bool // the request was sent whole
+	answered bool // the reply's head came
+	over     bool // nothing of the caller's connection may be touched any more
+}
+
+// Cut implements tokens.Cutter.
+func (ex *exchange) Cut() { ex.stop(errOvertaken) }
+
+// stop breaks the exchange off: the reception of its body, its way to the upstream and
+// its connection. It may be called at any time from any goroutine.
+func (ex *exchange) stop(cause error) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if ex.over {
+		return
+	}
+	if ex.cause == nil {
+		ex.cause = cause
+	}
+	// A read from the caller may block, and whoever reads holds the body.
+	_ = ex.rc.SetReadDeadline(longAgo)
+	ex.send.Abort()
+	if ex.cancel != nil {
+		ex.cancel(cause)
+	}
+}
+
+// stopped returns why the exchange was stopped, or nil.
+func (ex *exchange) stopped() error {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.cause
+}
+
+// begin sets how the way to the upstream is cancelled. False means that the exchange
+// has been stopped already.
+func (ex *exchange) begin(cancel context.CancelCauseFunc) bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.cancel = cancel
+	return ex.cause == nil
+}
+
+// Gate implements Watcher.
+func (ex *exchange) Gate() bool { return !ex.fenced || ex.attempt.Gate() }
+
+// SentWhole implements Watcher. The route's timeout runs from here.
+func (ex *exchange) SentWhole() {
+	if ex.fenced {
+		ex.attempt.SentWhole()
+	}
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.sent = true
+	if !ex.answered && !ex.over {
+		ex.timer = time.AfterFunc(ex.rt.Timeout, ex.expire)
+	}
+}
+
+// expire is called by the timer.
+func (ex *exchange) expire() {
+	ex.mu.Lock()
+	cause := errTimeout
+	if ex.answered {
+		cause = errStalled
+	}
+	ex.mu.Unlock()
+	ex.stop(cause)
+}
+
+// headCame notes that the reply's head is there, and reports whether the request had
+// been sent whole by then.
+func (ex *exchange) headCame() (sentWhole bool) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.answered = true
+	if ex.timer == nil {
+		ex.timer = time.AfterFunc(ex.rt.IdleTimeout, ex.expire)
+	} else {
+		ex.timer.Reset(ex.rt.IdleTimeout)
+	}
+	return ex.sent
+}
+
+// Informational implements Watcher: 1xx replies are passed on (RFC 9110, section 15.2).
+// It runs in a goroutine of the transport while the handler waits for the final head.
+func (ex *exchange) Informational(code int, header textproto.MIMEHeader) error {
+	if code == http.StatusContinue {
+		return nil // the server sends its own when the body is first read
+	}
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if ex.answered || ex.over {
+		return nil
+	}
+	h := ex.w.Header()
+	copyReplyHeader(h, http.Header(header))
+	ex.w.WriteHeader(code)
+	clear(h)
+	return nil
+}
+
+// finish ends the exchange: what was still running for it is stopped before the server
+// gets its connection back.
+func (ex *exchange) finish() {
+	if s := ex.stream; s != nil {
+		select {
+		case <-s.done:
+			if !s.whole {
+				ex.stop(errBody)
+			}
+		default:
+			// The reply is complete and the upload is not: nobody wants the rest.
+			ex.stop(errBody)
+			<-s.done
+		}
+	}
+	ex.mu.Lock()
+	ex.over = true
+	if ex.timer != nil {
+		ex.timer.Stop()
+	}
+	if ex.cancel != nil {
+		ex.cancel(nil)
+	}
+	sent := ex.sent
+	ex.mu.Unlock()
+	ex.send.Done()
+	if ex.pooled != nil && (sent || !ex.admitted) {
+		// Only now nobody reads the body any more.
+		small.Put(ex.pooled)
+	}
+}

@@ -1,0 +1,156 @@
+package proxy
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/telemetry"
+	"github.com/fenceproxy/fenceproxy/tokens"
+)
+
+// Fencing says which requests of a route must carry a fence.
+type Fencing uint8
+
+// The ways in which a route fences.
+const (
+	// FencingRequired refuses writes without a fence.
+	FencingRequired Fencing = iota
+	// FencingOptional forwards writes without a fence as they are.
+	FencingOptional
+	// FencingOff forwards everything as it is.
+	FencingOff
+)
+
+// Route says where requests go and how they are fenced. It must not be changed once it
+// was given to New.
+type Route struct {
+	// Name is the route's label in metrics and logs.
+	Name string
+	// Hosts are the request hosts that the route is for, without port; empty
+	// means all. Path is a prefix of whole segments.
+	Hosts []string
+	Path  string
+	// Upstream is where requests go; its path is put in front. StripPath takes
+	// Path away before.
+	Upstream     *url.URL
+	StripPath    bool
+	PreserveHost bool
+	Sender       Sender
+
+	// Namespace keeps the route's jobs apart from those of other namespaces.
+	Namespace string
+	Fencing   Fencing
+	// Methods are the fenced ones; empty means all but GET, HEAD, OPTIONS and
+	// TRACE.
+	Methods      []string
+	IssuedOnly   bool
+	RequireLease bool
+	LiveLease    bool
+	RequireKey   bool
+	// ForwardFence sends the fence headers on to the upstream.
+	ForwardFence bool
+
+	// Timeout runs from the request sent whole to the reply's head; IdleTimeout
+	// is the longest pause between two pieces of either body.
+	Timeout     time.Duration
+	IdleTimeout time.Duration
+	// TakeoverWait is how long a write waits for older attempts. Linger is how
+	// long an attempt whose reply never came counts as under way after its
+	// connection was closed. AbortSent cuts attempts at a takeover even after
+	// they were sent whole.
+	TakeoverWait time.Duration
+	Linger       time.Duration
+	AbortSent    bool
+
+	// Outcomes overrides the class of single statuses.
+	Outcomes map[int]tokens.Outcome
+	// BodyBuffer is the largest body that is read whole before admission;
+	// BodyMax the largest that is accepted, zero for any. In bytes.
+	BodyBuffer int64
+	BodyMax    int64
+}
+
+// route is a Route with what is resolved once.
+type route struct {
+	Route
+	metrics *telemetry.Route
+	// base is the upstream's path without a slash at its end.
+	base string
+}
+
+// fences reports whether the route fences a request. A method-override header is never
+// obeyed, but an upstream might obey it: so a read that carries one is a write.
+func (rt *route) fences(r *http.Request) bool {
+	if rt.Fencing == FencingOff {
+		return false
+	}
+	if len(rt.Methods) > 0 {
+		return slices.Contains(rt.Methods, r.Method) || overridden(r.Header)
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return overridden(r.Header)
+	}
+	return true
+}
+
+func overridden(h http.Header) bool {
+	return h["X-Http-Method-Override"] != nil || h["X-Http-Method"] != nil || h["X-Method-Override"] != nil
+}
+
+// routes finds the route of a request.
+type routes []*route
+
+// newRoutes sorts: routes for a host before routes for all, longer paths first.
+func newRoutes(rs []*route) routes {
+	sorted := slices.Clone(rs)
+	slices.SortStableFunc(sorted, func(a, b *route) int {
+		if d := min(len(b.Hosts), 1) - min(len(a.Hosts), 1); d != 0 {
+			return d
+		}
+		return len(b.Path) - len(a.Path)
+	})
+	return sorted
+}
+
+// find returns the route of a request, nil if none matches, and errPathRoutes if it
+// depends on who reads the path.
+func (rs routes) find(host, decoded, raw string) (*route, error) {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(host, ".")
+	a := rs.match(host, decoded)
+	if decoded != raw && rs.match(host, raw) != a {
+		return nil, errPathRoutes
+	}
+	return a, nil
+}
+
+func (rs routes) match(host, path string) *route {
+	for _, rt := range rs {
+		if rt.matchesHost(host) && underPath(rt.Path, path) {
+			return rt
+		}
+	}
+	return nil
+}
+
+func (rt *route) matchesHost(host string) bool {
+	if len(rt.Hosts) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(rt.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
+}
+
+// underPath reports whether path is prefix or lies below it.
+func underPath(prefix, path string) bool {
+	if !strings.HasPrefix(path, prefix) {
+		return false
+	}
+	return len(path) == len(prefix) || strings.HasSuffix(prefix, "/") || path[len(prefix)] == '/'
+}

@@ -1,0 +1,60 @@
+// Command fenceproxy is a reverse proxy that refuses the writes of workers which lost
+// their lease.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run executes one command line and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var code exitCode
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	fmt.Fprintln(stderr, "fenceproxy: "+err.Error())
+	return 1
+}
+
+// exitCode is an error that was already reported and only sets the exit code.
+type exitCode int
+
+// Error implements error.
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "fenceproxy",
+		Short: "A reverse proxy that refuses the writes of workers which lost their lease",
+		Long: `fenceproxy stands in front of an HTTP API and checks job and generation of each
+write against a durable floor: stale writes are refused before anything reaches the
+API, and a newer generation waits for, or cuts, what the older one still has under way.
+
+A lease is temporary ownership, never exactly-once.`,
+		Example: `  fenceproxy demo --once
+  fenceproxy serve --upstream http://127.0.0.1:9000
+  fenceproxy job show invoice-42`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newServeCommand(), newCheckConfigCommand(), newVersionCommand())
+	return root
+}

@@ -99,6 +99,7 @@ func newStream(ex *exchange, prefix []byte) *stream {
 
 // Read implements io.Reader.
 func (s *stream) Read(p []byte) (int, error) {
+	s.ex.send.bodyBegins(s.ex.r.ContentLength)
 	if len(s.prefix) > 0 {
 		n := copy(p, s.prefix)
 		s.prefix = s.prefix[n:]

@@ -20,12 +20,14 @@ type gateConn struct {
 
 	mu      sync.Mutex
 	request *Send
+	served  bool // it carried another request before
 	closed  bool
 }
 
 // carry makes s the request whose bytes are written from now on.
 func (c *gateConn) carry(s *Send) {
 	c.mu.Lock()
+	c.served = c.served || c.request != nil && c.request != s
 	c.request = s
 	c.mu.Unlock()
 }
@@ -36,6 +38,7 @@ func (c *gateConn) release(s *Send) {
 	if c.request == s {
 		c.request = nil
 	}
+	c.served = true
 	c.mu.Unlock()
 }
 
@@ -44,10 +47,13 @@ func (c *gateConn) release(s *Send) {
 // no request is refused.
 func (c *gateConn) Write(b []byte) (int, error) {
 	c.mu.Lock()
-	s := c.request
+	s, served := c.request, c.served
 	c.mu.Unlock()
 	if s == nil {
 		return 0, errVetoed
+	}
+	if served && !s.begun() && !quiet(c.tcp) {
+		return 0, errNotQuiet
 	}
 	if s.Stall > 0 {
 		if err := c.Conn.SetWriteDeadline(time.Now().Add(s.Stall)); err != nil {
@@ -59,12 +65,12 @@ func (c *gateConn) Write(b []byte) (int, error) {
 	}
 	if c.records == nil {
 		n, err := c.Conn.Write(b)
-		s.wrote(int64(n))
+		s.wrote(n, n > 0)
 		return n, err
 	}
 	before := c.records.Load()
 	n, err := c.Conn.Write(b)
-	s.wrote(c.records.Load() - before)
+	s.wrote(n, c.records.Load() > before)
 	return n, err
 }
 

@@ -13,6 +13,10 @@ var (
 	// request went out on another connection: the transport tried to send it a
 	// second time.
 	errSentBefore = errors.New("the request was sent before")
+	// errNotQuiet is returned by a connection's Write when the connection had
+	// been idle and the upstream has closed it meanwhile, or said something
+	// that nobody asked for.
+	errNotQuiet = errors.New("the upstream closed the idle connection")
 	// errTimeout: the reply's head did not come in time.
 	errTimeout = errors.New("the upstream did not answer in time")
 	// errStalled: a body stood still longer than the idle timeout.

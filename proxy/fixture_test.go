@@ -79,6 +79,14 @@ type fixture struct {
 	proxy     *Proxy
 	server    *httptest.Server
 	logs      *syncBuffer
+	contexts  chan context.Context // of the requests that came
+}
+
+// scrape returns the metrics.
+func (f *fixture) scrape() string {
+	w := httptest.NewRecorder()
+	f.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Body.String()
 }
 
 type syncBuffer struct {
@@ -105,7 +113,7 @@ func newFixture(t *testing.T, upstreamURL string, change ...func(*Route)) *fixtu
 		t.Fatal(err)
 	}
 	rt := Route{
-		Name: "default", Path: "/", Upstream: u, Sender: NewTransportSender(nil, 64),
+		Name: "default", Path: "/", Upstream: u, Sender: NewSender(u, nil, 64),
 		Timeout: 10 * time.Second, IdleTimeout: 10 * time.Second, TakeoverWait: 10 * time.Second, BodyBuffer: 1 << 20,
 	}
 	for _, c := range change {
@@ -116,7 +124,7 @@ func newFixture(t *testing.T, upstreamURL string, change ...func(*Route)) *fixtu
 
 func newFixtureOf(t *testing.T, opt Options) *fixture {
 	t.Helper()
-	f := &fixture{t: t, store: tokenstest.NewFaulty(tokenstest.NewMemory(nil)), logs: &syncBuffer{}}
+	f := &fixture{t: t, store: tokenstest.NewFaulty(tokenstest.NewMemory(nil)), logs: &syncBuffer{}, contexts: make(chan context.Context, 1000)}
 	var err error
 	f.authority, err = tokens.NewAuthority(context.Background(), f.store, tokens.Options{CommitTimeout: 200 * time.Millisecond})
 	if err != nil {
@@ -136,7 +144,10 @@ func newFixtureOf(t *testing.T, opt Options) *fixture {
 	if f.proxy, err = New(opt); err != nil {
 		t.Fatal(err)
 	}
-	f.server = httptest.NewUnstartedServer(f.proxy)
+	f.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.contexts <- r.Context()
+		f.proxy.ServeHTTP(w, r)
+	}))
 	f.server.Config.BaseContext = func(net.Listener) context.Context { return f.proxy.Base() }
 	f.server.Config.DisableGeneralOptionsHandler = true
 	f.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
@@ -230,4 +241,13 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("never happened: %s", what)
 		}
 	}
+}
+
+// eachSender runs a test with both ways to an upstream.
+func eachSender(t *testing.T, test func(t *testing.T, sender func(*Route))) {
+	t.Helper()
+	t.Run("direct", func(t *testing.T) { test(t, func(*Route) {}) })
+	t.Run("transport", func(t *testing.T) {
+		test(t, func(r *Route) { r.Sender = NewTransportSender(nil, 64) })
+	})
 }

@@ -59,7 +59,9 @@ func TestAmbiguousTargetsAreRefused(t *testing.T) {
 }
 
 func TestTheLongestPathAndTheHostDecideTheRoute(t *testing.T) {
-	mk := func(name, path string, hosts ...string) *route { return &route{Route: Route{Name: name, Path: path, Hosts: hosts}} }
+	mk := func(name, path string, hosts ...string) *route {
+		return &route{Route: Route{Name: name, Path: path, Hosts: hosts}}
+	}
 	rs := newRoutes([]*route{mk("all", "/"), mk("api", "/api"), mk("pay", "/api/pay"), mk("host", "/", "x.test"), mk("slash", "/dir/")})
 	for _, c := range []struct{ host, target, want string }{
 		{"h", "/", "all"}, {"h", "/api", "api"}, {"h", "/api/x", "api"}, {"h", "/apis", "all"}, {"h", "/api/pay/1", "pay"},

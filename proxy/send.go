@@ -37,7 +37,8 @@ type Send struct {
 	// request's context.
 	Watcher Watcher
 	Cancel  context.CancelCauseFunc
-	// Body is the whole body of the request, if it is in memory.
+	// Body is the whole body of the request, if it is in memory and does not
+	// come from the request.
 	Body []byte
 	// Once refuses to let the request out on a second connection after bytes of
 	// it may have gone out on a first.
@@ -46,6 +47,7 @@ type Send struct {
 	Stall time.Duration
 
 	mu      sync.Mutex
+	whole   wholeness
 	conn    *gateConn // the connection that the request is on
 	passed  bool      // the gate let it through
 	vetoed  bool
@@ -131,10 +133,65 @@ func (s *Send) pass(c *gateConn) error {
 	return nil
 }
 
-// wrote ends a write that pass allowed; n bytes were taken.
-func (s *Send) wrote(n int64) {
+// begun reports whether the gate has let the request through.
+func (s *Send) begun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.passed
+}
+
+// wrote ends a write that pass allowed. n bytes of the request were taken; touched
+// tells whether any byte went out, which TLS may do without taking one.
+func (s *Send) wrote(n int, touched bool) {
 	s.mu.Lock()
 	s.writing = false
-	s.sent = s.sent || n > 0
+	s.sent = s.sent || touched
+	done := s.whole.wrote(n)
+	s.mu.Unlock()
+	if done {
+		s.Watcher.SentWhole()
+	}
+}
+
+// wholeness finds out when http.Transport has written a request to its last byte. Its
+// WroteRequest hook does not tell: it is called when the request is composed, and what
+// is left in the transport's buffer is written after that.
+type wholeness struct {
+	total    int64 // bytes written
+	head     int64 // of them, before the body was first read
+	length   int64 // of the body, if it is known
+	began    bool  // the body was read, so the head has been flushed
+	composed bool
+	told     bool
+}
+
+// wrote counts n more bytes and reports, once, that they were the last.
+func (w *wholeness) wrote(n int) bool {
+	w.total += int64(n)
+	last := w.composed
+	if w.began && w.length > 0 {
+		last = w.total-w.head == w.length
+	}
+	if !last || w.told {
+		return false
+	}
+	w.told = true
+	return true
+}
+
+// bodyBegins is called when a streamed body is first read. The transport has flushed
+// the head by then. length is negative if it is not known.
+func (s *Send) bodyBegins(length int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.whole.began {
+		s.whole.began, s.whole.head, s.whole.length = true, s.whole.total, length
+	}
+}
+
+// composed is called when nothing but the transport's buffer is left to be written.
+func (s *Send) composed() {
+	s.mu.Lock()
+	s.whole.composed = true
 	s.mu.Unlock()
 }

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -14,8 +11,6 @@ import (
 )
 
 const (
-	// dialTimeout bounds resolving, connecting and the TLS handshake together.
-	dialTimeout = 10 * time.Second
 	// idleConnTimeout is how long an unused upstream connection is kept.
 	idleConnTimeout = 60 * time.Second
 	// continueTimeout is how long a streamed body waits for the upstream's 100
@@ -35,37 +30,20 @@ type transportSender struct {
 	transport *http.Transport
 }
 
-// NewTransportSender returns a Sender for HTTP/1.1 upstreams. tlsConfig is used for
-// https; nil means the system's roots. idle bounds the unused connections that are kept.
+// NewTransportSender returns a Sender for HTTP/1.1 upstreams that leaves everything to
+// http.Transport. tlsConfig is used for https; nil means the system's roots. idle bounds
+// the unused connections that are kept.
 func NewTransportSender(tlsConfig *tls.Config, idle int) Sender {
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
-	dial := func(ctx context.Context, network, addr string) (*gateConn, error) {
-		c, err := dialer.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		g, err := newGateConn(c.(*net.TCPConn))
-		if err != nil {
-			return nil, errors.Join(err, c.Close())
-		}
-		return g, nil
-	}
+	d := newDialer(tlsConfig)
 	return &transportSender{transport: &http.Transport{
 		// No environment proxy: a write must not take a way that nobody
 		// configured.
 		Proxy: nil,
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return dial(ctx, network, addr)
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return asConn(d.dial(ctx, addr, false))
 		},
-		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			g, err := dial(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			if err := g.handshake(ctx, tlsConfig, addr); err != nil {
-				return nil, errors.Join(err, g.Close())
-			}
-			return g, nil
+		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return asConn(d.dial(ctx, addr, true))
 		},
 		DisableCompression:     true,
 		MaxIdleConns:           idle,
@@ -83,33 +61,31 @@ func http1Only() *http.Protocols {
 	return p
 }
 
-// handshake turns c into a TLS connection whose plaintext writes pass the gate.
-func (c *gateConn) handshake(ctx context.Context, config *tls.Config, addr string) error {
-	if config == nil {
-		config = &tls.Config{}
-	}
-	config = config.Clone()
-	if config.ServerName == "" {
-		host, _, err := net.SplitHostPort(addr)
-		if err != nil {
-			return fmt.Errorf("split upstream address: %w", err)
-		}
-		config.ServerName = host
-	}
-	config.NextProtos = []string{"http/1.1"}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	raw := &countingConn{Conn: c.Conn}
-	secure := tls.Client(raw, config)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		return fmt.Errorf("tls handshake with %s: %w", addr, err)
-	}
-	c.Conn, c.records = secure, &raw.n
-	return nil
-}
-
 // CloseIdle implements Sender.
 func (t *transportSender) CloseIdle() { t.transport.CloseIdleConnections() }
+
+// asConn keeps a nil *gateConn from becoming a net.Conn that is not nil.
+func asConn(c *gateConn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// memory is a body in memory of which it is known when the transport began to read it.
+type memory struct {
+	s *Send
+	r *bytes.Reader
+}
+
+// Read implements io.Reader.
+func (m *memory) Read(p []byte) (int, error) {
+	m.s.bodyBegins(m.r.Size())
+	return m.r.Read(p)
+}
+
+// Close implements io.Closer.
+func (m *memory) Close() error { return nil }
 
 // Send implements Sender.
 func (t *transportSender) Send(req *http.Request, s *Send) (*http.Response, error) {
@@ -125,7 +101,7 @@ func (t *transportSender) Send(req *http.Request, s *Send) (*http.Response, erro
 		},
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			if info.Err == nil {
-				s.Watcher.SentWhole()
+				s.composed()
 			}
 		},
 		Got1xxResponse: s.Watcher.Informational,
@@ -136,7 +112,7 @@ func (t *transportSender) Send(req *http.Request, s *Send) (*http.Response, erro
 		if len(s.Body) > 0 {
 			// A reader of its own for each try: the last one's may still be
 			// in use by a goroutine of the transport.
-			req.Body = io.NopCloser(bytes.NewReader(s.Body))
+			req.Body = &memory{s: s, r: bytes.NewReader(s.Body)}
 		}
 		res, err := t.transport.RoundTrip(req)
 		if err == nil {

@@ -302,21 +302,23 @@ func (a *Authority) try(s *shard, j *job, batch []*operation) error {
 		}
 		a.count(old, snap)
 	}
-	a.publish(s, j, old.Version, snap.Record)
+	a.publish(s, j, old.Version, snap.Record, changed)
 	return nil
 }
 
 // publish makes a committed record the one that memory judges by, and overtakes the
 // attempts that it leaves below the floor.
-func (a *Authority) publish(s *shard, j *job, loaded Version, rec Record) {
+func (a *Authority) publish(s *shard, j *job, loaded Version, rec Record, changed bool) {
 	s.mu.Lock()
 	if !j.loaded {
 		j.before = loaded != 0
 	}
 	j.loaded, j.rec = true, rec
 	cut := j.overtake(rec.floorFrom(a.base))
-	j.wake()
-	j.wakeClaimant()
+	if changed {
+		j.wake()
+		j.wakeClaimant()
+	}
 	s.mu.Unlock()
 	for _, c := range cut {
 		c.Cut()

@@ -54,7 +54,7 @@ func proxyRoute(r config.Route) (proxy.Route, error) {
 	return proxy.Route{
 		Name: r.Name, Hosts: r.Hosts, Path: r.Path, Upstream: upstream,
 		StripPath: r.StripPath, PreserveHost: r.PreserveHost,
-		Sender:    proxy.NewTransportSender(secure, maxIdleConns),
+		Sender:    proxy.NewSender(upstream, secure, maxIdleConns),
 		Namespace: r.Namespace, Fencing: fencing[r.Fencing], Methods: r.Methods,
 		IssuedOnly:   r.Generations == config.GenerationsIssued,
 		RequireLease: r.RequireLease, LiveLease: r.LiveLease,

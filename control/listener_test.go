@@ -1,0 +1,108 @@
+package control_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/control"
+	"github.com/fenceproxy/fenceproxy/internal/wire"
+	"github.com/fenceproxy/fenceproxy/tokens"
+)
+
+// serve serves the rig on a real listener.
+func (r *rig) serve() *httptest.Server {
+	s := httptest.NewServer(r.handler)
+	r.t.Cleanup(s.Close)
+	return s
+}
+
+func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
+	r := newRig(t, func(o *control.Options) { o.BodyTimeout = 50 * time.Millisecond })
+	s := r.serve()
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"job_id\":", wire.PathClaim); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if p, ok := wire.ReadProblem(resp); !ok || p.Code != "invalid-request" || !strings.Contains(p.Detail, "in time") {
+		t.Errorf("%d %+v", resp.StatusCode, p)
+	}
+}
+
+func TestAClaimMayWaitForLongerThanABodyMayTake(t *testing.T) {
+	r := newRig(t, func(o *control.Options) { o.BodyTimeout = 50 * time.Millisecond })
+	s := r.serve()
+	r.claim("j", "a", 30000)
+	resp, err := s.Client().Post(s.URL+wire.PathClaim, wire.TypeJSON, strings.NewReader(`{"job_id":"j","owner":"b","ttl_ms":1000,"wait_ms":300}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if p, ok := wire.ReadProblem(resp); !ok || p.Code != "lease-held" {
+		t.Errorf("%d %+v", resp.StatusCode, p)
+	}
+}
+
+func TestACallerThatClosesItsConnectionLeavesTheQueue(t *testing.T) {
+	r := newRig(t)
+	s := r.serve()
+	held := r.claim("j", "a", 60000)
+	ctx, hangUp := context.WithCancel(t.Context())
+	gone := make(chan error)
+	go func() {
+		body := strings.NewReader(`{"job_id":"j","owner":"gone","ttl_ms":60000,"wait_ms":60000}`)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+wire.PathClaim, body)
+		if err == nil {
+			var resp *http.Response
+			if resp, err = s.Client().Do(req); err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		}
+		gone <- err
+	}()
+	loads, _ := r.store.Counts()
+	eventually(t, func() bool { n, _ := r.store.Counts(); return n > loads }) // it has looked, and waits
+	hangUp()
+	if err := <-gone; err == nil {
+		t.Fatal("the waiting claim was answered")
+	}
+	eventually(t, func() bool { return strings.Count(r.metricsText(), `operation="claim",result="unavailable"} 1`) == 1 })
+	as[wire.EndResponse](r.post(wire.PathRelease, release(held)), 200)
+	r.claim("j", "next", 60000)
+	v, err := r.authority.Job(t.Context(), tokens.Job{ID: "j"})
+	if err != nil || v.Record.Lease.Owner != "next" {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// eventually polls for what another goroutine does.
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not happen in time")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

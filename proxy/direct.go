@@ -1,0 +1,320 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// directBody is the largest body that the direct sender takes, in bytes: one
+	// that fits the socket's buffers, so that an upstream which answers without
+	// reading it can not block the write.
+	directBody = 64 << 10
+	// maxInterim bounds the 1xx replies to one request.
+	maxInterim = 16
+)
+
+var (
+	errHeadTooLarge = errors.New("the reply's head is too large")
+	errInterim      = errors.New("the upstream sent too many 1xx replies")
+)
+
+// directSender sends requests whose body is in memory with one write of its own on a
+// connection of its own, in the caller's goroutine. No silent resend can exist here, it
+// is known exactly when the last byte was taken, and the hop costs half as much. What it
+// does not take goes to the other sender.
+type directSender struct {
+	dialer *dialer
+	addr   string
+	secure bool
+	other  Sender
+
+	mu     sync.Mutex
+	idle   []*directConn // the most recently used last
+	most   int
+	reaper *time.Timer
+	closed bool
+}
+
+// directConn is a connection with what was read ahead on it.
+type directConn struct {
+	*gateConn
+	br *bufio.Reader
+	// limit bounds what is read for one head.
+	limit *io.LimitedReader
+	since time.Time // unused since
+}
+
+// NewSender returns the Sender for the HTTP/1.1 upstream at u. tlsConfig is used for
+// https; nil means the system's roots. idle bounds the unused connections that each of
+// its two ways keeps.
+func NewSender(u *url.URL, tlsConfig *tls.Config, idle int) Sender {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return &directSender{
+		dialer: newDialer(tlsConfig), addr: net.JoinHostPort(u.Hostname(), port), secure: u.Scheme == "https",
+		other: NewTransportSender(tlsConfig, idle), most: idle,
+	}
+}
+
+// Send implements Sender.
+func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) {
+	if !s.Once || req.Body != nil || len(s.Body) > directBody {
+		return d.other.Send(req, s)
+	}
+	ctx := req.Context()
+	// Reading and writing below know nothing of the context.
+	stop := context.AfterFunc(ctx, s.Abort)
+	defer stop()
+	buf := headBuffers.Get().(*[]byte)
+	defer headBuffers.Put(buf)
+	var err error
+	if *buf, err = compose((*buf)[:0], req, s.Body); err != nil {
+		return nil, err
+	}
+	for try := 0; ; try++ {
+		c := d.take()
+		reused := c != nil
+		if c == nil {
+			if c, err = d.connect(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if !s.moveTo(c.gateConn) {
+			return nil, errors.Join(errSentBefore, c.Close())
+		}
+		_, err := c.Write(*buf)
+		switch {
+		case err == nil:
+			s.Watcher.SentWhole()
+		case s.Touched():
+			// It may have answered before it had read all.
+			return c.early(req, s, err)
+		case reused && try < freshTries && !s.Vetoed() && ctx.Err() == nil:
+			_ = c.tcp.Close() // it was closed at the other end
+			continue
+		default:
+			return nil, errors.Join(err, c.tcp.Close())
+		}
+		res, err := c.readHead(req, s)
+		if err != nil {
+			return nil, errors.Join(err, c.tcp.Close())
+		}
+		return d.body(c, res), nil
+	}
+}
+
+// connect dials. The request's Abort ends it, through the context.
+func (d *directSender) connect(ctx context.Context) (*directConn, error) {
+	g, err := d.dialer.dial(ctx, d.addr, d.secure)
+	if err != nil {
+		return nil, fmt.Errorf("connect to upstream: %w", err)
+	}
+	limit := &io.LimitedReader{R: g}
+	return &directConn{gateConn: g, limit: limit, br: bufio.NewReaderSize(limit, 4<<10)}, nil
+}
+
+// readHead reads the reply's final head and passes 1xx replies on.
+func (c *directConn) readHead(req *http.Request, s *Send) (*http.Response, error) {
+	for range maxInterim {
+		c.limit.N = maxReplyHeader
+		res, err := http.ReadResponse(c.br, req)
+		if err != nil {
+			if c.limit.N <= 0 {
+				err = errHeadTooLarge
+			}
+			return nil, fmt.Errorf("read reply: %w", err)
+		}
+		c.limit.N = 1<<63 - 1
+		if res.StatusCode >= 200 || res.StatusCode == http.StatusSwitchingProtocols {
+			return res, nil
+		}
+		if err := s.Watcher.Informational(res.StatusCode, textproto.MIMEHeader(res.Header)); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errInterim
+}
+
+// early looks for the reply of an upstream that did not take the whole request.
+func (c *directConn) early(req *http.Request, s *Send, failed error) (*http.Response, error) {
+	_ = c.tcp.SetReadDeadline(time.Now().Add(continueTimeout)) // else the read below fails
+	res, err := c.readHead(req, s)
+	if err != nil {
+		return nil, errors.Join(failed, c.tcp.Close())
+	}
+	res.Close = true
+	_ = c.tcp.SetReadDeadline(time.Time{})
+	res.Body = &directBodyReader{res.Body, c, nil}
+	return res, nil
+}
+
+// body makes the connection come back to the pool once the reply was read.
+func (d *directSender) body(c *directConn, res *http.Response) *http.Response {
+	owner := d
+	if res.Close || res.StatusCode == http.StatusSwitchingProtocols {
+		owner = nil
+	}
+	b := &directBodyReader{res.Body, c, owner}
+	if res.Body == http.NoBody {
+		_ = b.end(true) // the reply is complete either way
+		return res
+	}
+	res.Body = b
+	return res
+}
+
+// directBodyReader is the body of a reply. It is read and closed by one goroutine.
+type directBodyReader struct {
+	io.Reader
+	conn *directConn // nil once it was given away
+	pool *directSender
+}
+
+// Read implements io.Reader.
+func (b *directBodyReader) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		_ = b.end(true) // the reply is complete either way
+	} else if err != nil {
+		_ = b.end(false) // the error that counts is err
+	}
+	return n, err
+}
+
+// Close implements io.Closer. It does not read what is left.
+func (b *directBodyReader) Close() error { return b.end(false) }
+
+func (b *directBodyReader) end(whole bool) error {
+	c := b.conn
+	if c == nil {
+		return nil
+	}
+	b.conn = nil
+	if whole && b.pool != nil && c.br.Buffered() == 0 {
+		b.pool.put(c)
+		return nil
+	}
+	return c.tcp.Close()
+}
+
+// take returns an unused connection, or nil. Whether it is still open shows at the
+// first write.
+func (d *directSender) take() *directConn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := len(d.idle)
+	if n == 0 {
+		return nil
+	}
+	c := d.idle[n-1]
+	d.idle[n-1] = nil
+	d.idle = d.idle[:n-1]
+	return c
+}
+
+// put keeps a connection for later.
+func (d *directSender) put(c *directConn) {
+	c.since = time.Now()
+	d.mu.Lock()
+	keep := !d.closed && len(d.idle) < d.most
+	if keep {
+		d.idle = append(d.idle, c)
+		if d.reaper == nil {
+			d.reaper = time.AfterFunc(idleConnTimeout, d.reap)
+		}
+	}
+	d.mu.Unlock()
+	if !keep {
+		_ = c.Close() // nobody uses it
+	}
+}
+
+// reap closes the connections that were not used for a while.
+func (d *directSender) reap() {
+	d.mu.Lock()
+	old := 0
+	for old < len(d.idle) && time.Since(d.idle[old].since) >= idleConnTimeout {
+		old++
+	}
+	drop := d.idle[:old:old]
+	d.idle = append([]*directConn(nil), d.idle[old:]...)
+	d.reaper = nil
+	if len(d.idle) > 0 && !d.closed {
+		d.reaper = time.AfterFunc(idleConnTimeout, d.reap)
+	}
+	d.mu.Unlock()
+	for _, c := range drop {
+		_ = c.Close() // nobody uses it
+	}
+}
+
+// CloseIdle implements Sender.
+func (d *directSender) CloseIdle() {
+	d.mu.Lock()
+	drop := d.idle
+	d.idle = nil
+	d.closed = true
+	if d.reaper != nil {
+		d.reaper.Stop()
+	}
+	d.mu.Unlock()
+	for _, c := range drop {
+		_ = c.Close() // nobody uses it
+	}
+	d.other.CloseIdle()
+}
+
+// headBuffers are what requests are composed in.
+var headBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 2*smallBody); return &b }}
+
+// errNewline is returned for a header that would not end where it seems to. The server
+// lets none in; this is the last wall.
+var errNewline = errors.New("a header has a line break in it")
+
+// compose appends the whole request to b.
+func compose(b []byte, req *http.Request, body []byte) ([]byte, error) {
+	b = append(b, req.Method...)
+	b = append(b, ' ')
+	b = append(b, req.URL.RequestURI()...)
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = append(b, req.Host...)
+	b = append(b, "\r\n"...)
+	for name, values := range req.Header {
+		switch name {
+		case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
+			continue
+		case "User-Agent":
+			if values[0] == "" {
+				continue
+			}
+		}
+		for _, v := range values {
+			if strings.ContainsAny(v, "\r\n") || strings.ContainsAny(name, "\r\n:") {
+				return b, errNewline
+			}
+			b = append(b, name...)
+			b = append(b, ": "...)
+			b = append(b, v...)
+			b = append(b, "\r\n"...)
+		}
+	}
+	if len(body) > 0 || req.Method == http.MethodPost || req.Method == http.MethodPut || req.Method == http.MethodPatch {
+		b = fmt.Appendf(b, "Content-Length: %d\r\n", len(body))
+	}
+	b = append(b, "\r\n"...)
+	return append(b, body...), nil
+}

@@ -1,0 +1,249 @@
+package badgerstore
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/tokens"
+)
+
+var errClosed = errors.New("the store is closed")
+
+// change is one commit on its way. The queue's lock protects taken.
+type change struct {
+	entry
+	expect uint64
+	taken  bool
+	done   chan answer
+}
+
+type answer struct {
+	version tokens.Version
+	err     error
+}
+
+func (c *change) size() int { return len(c.key) + len(c.value) }
+
+func (c *change) refuse(err error) {
+	c.done <- answer{err: fmt.Errorf("%w: %w", tokens.ErrRefused, err)}
+}
+
+// batch is what one transaction carried: on its way from the committer, which made
+// it durable, to the acknowledger, which remembers its sequence number.
+type batch struct {
+	sequence uint64
+	changes  []*change
+}
+
+func (s *Store) enqueue(c *change) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Looked at under the lock, so that breakOff finds it or it finds the fault.
+	if p := s.broken.Load(); p != nil {
+		return fmt.Errorf("%w: %w", tokens.ErrRefused, *p)
+	}
+	if s.closing {
+		return fmt.Errorf("%w: %w", tokens.ErrRefused, errClosed)
+	}
+	s.queue = append(s.queue, c)
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// abandon gives a commit up. One that is still queued has not been written. One that
+// was taken may be on disk, now or later, and nobody waits to learn it.
+func (s *Store) abandon(c *change, cause error) (tokens.Version, error) {
+	s.mu.Lock()
+	taken := c.taken
+	for i := range s.queue {
+		if s.queue[i] == c {
+			s.queue = append(s.queue[:i:i], s.queue[i+1:]...)
+			break
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case a := <-c.done:
+		return a.version, a.err
+	default:
+	}
+	if !taken {
+		return 0, fmt.Errorf("%w: %w", tokens.ErrRefused, cause)
+	}
+	err := fmt.Errorf("a commit did not end in time: %w", cause)
+	s.breakOff(err)
+	return 0, fmt.Errorf("%w: %w", tokens.ErrUnknown, err)
+}
+
+// breakOff closes the store for writes, for good, and refuses what is queued.
+func (s *Store) breakOff(err error) {
+	err = fmt.Errorf("the store takes no writes until it is restarted: %w", err)
+	if s.broken.CompareAndSwap(nil, &err) {
+		s.opt.Logger.Error("store closed for writes", "error", err)
+	}
+	s.mu.Lock()
+	queue := s.queue
+	s.queue = nil
+	s.mu.Unlock()
+	for _, c := range queue {
+		c.refuse(err)
+	}
+}
+
+// run is the committer. It ends when stop is closed and the queue is empty.
+func (s *Store) run() {
+	defer close(s.written)
+	beats := s.seams.beats
+	if beats == nil {
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		beats = t.C
+	}
+	for {
+		select {
+		case <-s.wake:
+			s.writeQueued()
+		case <-beats:
+			s.beat()
+		case <-s.stop:
+			s.writeQueued()
+			s.beat()
+			return
+		}
+	}
+}
+
+// beat makes the clock durable if it has moved, so that time does not run backwards
+// after a crash, and looks whether there is space again.
+func (s *Store) beat() {
+	if s.broken.Load() != nil || s.watchSpace() != nil || !s.clock.now().After(s.beaten) {
+		return
+	}
+	s.write(nil)
+}
+
+func (s *Store) writeQueued() {
+	for {
+		changes := s.take()
+		if len(changes) == 0 {
+			return
+		}
+		err := s.watchSpace()
+		if p := s.broken.Load(); p != nil {
+			err = *p
+		}
+		if err != nil {
+			for _, c := range changes {
+				c.refuse(err)
+			}
+			continue
+		}
+		if current := s.current(changes); len(current) > 0 {
+			s.write(current)
+			s.opt.ObserveBatch(len(current))
+		}
+	}
+}
+
+// take takes as much of the queue as one transaction carries.
+func (s *Store) take() []*change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, size := 0, 0
+	for _, c := range s.queue {
+		if size += c.size(); n == maxBatchChanges || size > maxBatchBytes {
+			break
+		}
+		c.taken = true
+		n++
+	}
+	taken := s.queue[:n:n]
+	s.queue = s.queue[n:]
+	return taken
+}
+
+// current answers the changes that were decided on a version that is no longer the
+// newest, and returns the rest. A second change of a job in one batch can not know
+// the version of the first.
+func (s *Store) current(changes []*change) []*change {
+	var rest []*change
+	seen := make(map[string]bool, len(changes))
+	for _, c := range changes {
+		_, version, err := s.newest(c.key)
+		switch {
+		case err != nil:
+			c.refuse(fmt.Errorf("compare version: %w", err))
+		case version != c.expect || seen[string(c.key)]:
+			c.done <- answer{err: tokens.ErrConflict}
+		default:
+			seen[string(c.key)] = true
+			rest = append(rest, c)
+		}
+	}
+	return rest
+}
+
+// newest reads at the committer's own sequence number, which may be ahead of what was
+// acknowledged.
+func (s *Store) newest(key []byte) (value []byte, version uint64, err error) {
+	err = s.read(func() error {
+		value, version, err = get(s.db, s.sequence, key)
+		return err
+	})
+	return value, version, err
+}
+
+// write makes one batch durable and hands it on to be acknowledged.
+func (s *Store) write(changes []*change) {
+	err := s.commit(changes)
+	if err != nil {
+		s.breakOff(err)
+		for _, c := range changes {
+			c.done <- answer{err: fmt.Errorf("%w: %w", tokens.ErrUnknown, err)}
+		}
+		return
+	}
+	s.written <- batch{s.sequence, changes}
+	// Nobody reads at a lower number now, so compaction may drop versions that
+	// only such a reader could see. If somebody reads, the next batch tries again.
+	if s.reading.TryLock() {
+		s.db.SetDiscardTs(s.acknowledged.Load())
+		s.reading.Unlock()
+	}
+}
+
+// commit writes the changes and the clock at the next sequence number. After an error
+// nothing is known about them.
+func (s *Store) commit(changes []*change) error {
+	defer s.observe("batch", time.Now())
+	now := s.clock.now()
+	entries := append(make([]entry, 0, len(changes)+1), clockEntry(now))
+	for _, c := range changes {
+		entries = append(entries, c.entry)
+	}
+	if err := s.seams.commit(s.db, s.sequence+1, entries); err != nil {
+		return err
+	}
+	s.sequence++
+	s.beaten = now
+	return s.syncNames()
+}
+
+// syncNames makes the name of a new log durable before anything in it is
+// acknowledged: Badger syncs a log's bytes, but not the directory it made it in.
+func (s *Store) syncNames() error {
+	rotated := false
+	for exists(filepath.Join(s.db.Opts().Dir, fmt.Sprintf("%05d.mem", s.log+1))) {
+		s.log++
+		rotated = true
+	}
+	if !rotated {
+		return nil
+	}
+	return syncPath(s.db.Opts().Dir)
+}

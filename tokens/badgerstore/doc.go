@@ -1,0 +1,31 @@
+// Package badgerstore is the embedded engine: one process, one directory, no
+// server. It implements [tokens.Store] over Badger.
+//
+// What it adds to Badger, and why:
+//
+//   - One committer goroutine. Badger syncs once per transaction; the committer
+//     carries everything that queued during the previous sync in the next
+//     transaction, so a sync serves many jobs.
+//   - A sequence number. Badger replays its log up to the first damaged record and
+//     silently drops the rest. Every batch is committed at the next sequence
+//     number (as Badger's own version), the highest acknowledged one is kept in a
+//     small synced file beside the store, and a directory that holds less, or has a
+//     hole, is refused before Badger may touch it.
+//   - A watch on free space. Badger writes through sparse memory maps, and a full
+//     disk kills the process with SIGBUS.
+//   - A clock that never runs backwards.
+//
+// After a commit or sync that failed, or that did not end in time, the store takes
+// no more writes until the process is restarted: what a failed fsync left behind
+// can not be known, and must not be tried again.
+//
+// The directory holds:
+//
+//	holder     locked by the process that has the directory open, and names it
+//	sequence   the highest acknowledged sequence number, in two checksummed slots
+//	store/     Badger's files
+//	damaged-N/ what a salvage replaced
+//
+// Not promised: flock is local on network file systems, so the directory must be on
+// a local disk.
+package badgerstore

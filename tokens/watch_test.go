@@ -1,0 +1,148 @@
+package tokens_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/tokens"
+)
+
+func TestAStaleWriteIsRefusedBeforeItsBodyIsRead(t *testing.T) {
+	p := start(t, tokens.Options{})
+	p.admit(7)
+	stale := newWrite(j1, 6)
+	wantErr(t, p.Watch(t.Context(), &stale.Attempt), tokens.ErrStaleGeneration)
+	p.Unwatch(&stale.Attempt) // was never watched
+}
+
+func TestAWatchOfAJobThatMemoryDoesNotKnowAsksTheStore(t *testing.T) {
+	p := start(t, tokens.Options{})
+	p.admit(7)
+	p = p.crash(tokens.Options{})
+	stale := newWrite(j1, 6)
+	wantErr(t, p.Watch(t.Context(), &stale.Attempt), tokens.ErrStaleGeneration)
+	good := newWrite(j1, 7)
+	if err := p.Watch(t.Context(), &good.Attempt); err != nil {
+		t.Fatal(err)
+	}
+	p.Unwatch(&good.Attempt)
+	p.Unwatch(&good.Attempt)
+}
+
+// A watcher raises nothing and holds nobody up; a takeover cuts it, and then its own
+// admission finds it stale.
+func TestAWatchedBodyIsCutByATakeoverAndNobodyWaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, tokens.Options{})
+		p.Settle(&p.admit(7).Attempt, tokens.Applied)
+		watched := newWrite(j1, 7)
+		newest := newWrite(j1, 9)
+		for _, w := range []*write{watched, newest} {
+			if err := p.Watch(t.Context(), &w.Attempt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if p.inFlight() != 0 {
+			t.Error("a watched body counts as in flight")
+		}
+		p.admit(7) // the watcher of 9 has raised nothing
+		p.admitLater(newWrite(j1, 8)).answered(t, nil, 0)
+		if watched.cuts.Load() == 0 || newest.cuts.Load() != 0 {
+			t.Errorf("cut: 7 %d times, 9 %d times", watched.cuts.Load(), newest.cuts.Load())
+		}
+		wantErr(t, p.Admit(t.Context(), &watched.Attempt), tokens.ErrStaleGeneration)
+		cuts := watched.cuts.Load()
+		p.admitLater(newest).answered(t, nil, 0)
+		if watched.cuts.Load() != cuts {
+			t.Error("a watch went on after its admission")
+		}
+	})
+}
+
+// A route that wants a live lease has its bodies cut like any other.
+func TestABodyThatNeedsALiveLeaseIsCutToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, tokens.Options{})
+		l := p.claim("a", time.Minute).Lease
+		w := newWrite(j1, l.Generation)
+		w.LiveLease = true
+		if err := p.Watch(t.Context(), &w.Attempt); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Revoke(t.Context(), j1, 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		if w.cuts.Load() == 0 {
+			t.Error("its generation was revoked and it was not told")
+		}
+		p.Unwatch(&w.Attempt)
+	})
+}
+
+func TestALiveLeaseIsJudgedByTheStoresTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, tokens.Options{})
+		l := p.claim("a", time.Second).Lease
+		try := func(want error) {
+			t.Helper()
+			w := newWrite(j1, l.Generation)
+			w.LiveLease = true
+			err := p.Admit(t.Context(), &w.Attempt)
+			if want == nil && err != nil {
+				t.Fatal(err)
+			}
+			wantErr(t, err, want)
+			if err == nil {
+				p.Settle(&w.Attempt, tokens.Applied)
+			}
+		}
+		time.Sleep(999 * time.Millisecond)
+		try(nil)
+		time.Sleep(time.Millisecond)
+		try(tokens.ErrLeaseExpired)
+		if _, err := p.Renew(t.Context(), refOf(l), 0); err != nil {
+			t.Fatal(err)
+		}
+		try(nil)
+	})
+}
+
+// A lease that runs out while its write waits for older attempts is judged again.
+func TestALiveLeaseIsJudgedAgainAfterAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, tokens.Options{})
+		a := p.claim("a", time.Second).Lease
+		older := p.sent(a.Generation)
+		time.Sleep(time.Second)
+		b := p.claim("b", time.Second).Lease
+		w := newWrite(j1, b.Generation)
+		w.LiveLease = true
+		admitted := p.admitLater(w)
+		admitted.waiting(t)
+		time.Sleep(2 * time.Second)
+		p.Settle(&older.Attempt, tokens.Applied)
+		admitted.answered(t, tokens.ErrLeaseExpired, 2*time.Second)
+	})
+}
+
+// Writes that wait must not keep each other and the store awake.
+func TestWritesThatWaitForALiveLeaseDoNotPollTheStore(t *testing.T) {
+	p := start(t, tokens.Options{})
+	a := p.claim("a", time.Hour).Lease
+	older := p.sent(a.Generation)
+	if _, err := p.Release(t.Context(), refOf(a), 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	b := p.claim("b", time.Hour).Lease
+	quiet := watchLoads(t, p.store)
+	var admitted []*later
+	for range 3 {
+		w := newWrite(j1, b.Generation)
+		w.LiveLease = true
+		admitted = append(admitted, background(func() error { return p.Admit(quiet.ctx, &w.Attempt) }))
+	}
+	quiet.until(func() bool { loads, _ := p.store.Counts(); return loads > quiet.before })
+	p.Settle(&older.Attempt, tokens.Applied)
+	quiet.until(func() bool { return admitted[0].done.Load() && admitted[1].done.Load() && admitted[2].done.Load() })
+}

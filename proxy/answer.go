@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -12,9 +13,12 @@ import (
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
 
-// maxDiscard is how much of an unread body is read to keep a connection usable after a
-// refusal, in bytes.
-const maxDiscard = 64 << 10
+const (
+	// maxDiscard is how much of an unread body is read after a refusal, in bytes.
+	maxDiscard = 64 << 10
+	// partTime is how long a caller that is still sending gets to read its answer.
+	partTime = 500 * time.Millisecond
+)
 
 // answer is an answer that the proxy makes itself.
 type answer struct {
@@ -107,12 +111,40 @@ func (ex *exchange) refuse(a answer) {
 	ex.write(p)
 }
 
-// write sends a problem. What is left of a body is not worth reading to the end.
+// write sends a problem. What is left of a large body is not worth reading to the end.
 func (ex *exchange) write(p wire.Problem) {
-	if n := ex.r.ContentLength; n < 0 || n > maxDiscard || ex.p.draining.Load() || ex.stopped() != nil {
+	n := ex.r.ContentLength
+	part := ex.broken() || !ex.received() && (n < 0 || n > maxDiscard)
+	if part || ex.p.draining.Load() {
 		ex.w.Header()["Connection"] = []string{"close"}
 	}
 	p.Write(ex.w)
+	if part && ex.r.ProtoMajor == 1 && ex.rc.Flush() == nil {
+		ex.partWays()
+	}
+}
+
+// partWays closes the caller's connection so that a caller which is still sending reads
+// its answer and not a reset: first our side only, the other one after a while. The
+// server would read 256 KiB first, or close at once where a read had been cut.
+func (ex *exchange) partWays() {
+	conn, _, err := ex.rc.Hijack()
+	if err != nil {
+		return // then the server closes it in its own way
+	}
+	defer func() { _ = conn.Close() }() // nobody is left to tell
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(partTime)) // without it the read below fails or ends
+	if n, err := io.CopyN(io.Discard, conn, maxDiscard); n == maxDiscard && err == nil {
+		// It goes on sending: let it fill the buffers and find the answer.
+		select {
+		case <-time.After(partTime):
+		case <-ex.p.base.Done():
+		}
+	}
 }
 
 // noRoute answers a request that belongs to no route.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -22,11 +23,17 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 	if length == 0 || ex.r.Body == nil {
 		return nil, true, nil
 	}
+	if len(ex.r.Trailer) > 0 {
+		return nil, false, nil // trailers can only follow a stream
+	}
 	if m := ex.rt.BodyMax; m > 0 && length > m {
 		return nil, false, errTooLarge
 	}
 	if length > limit {
 		return nil, false, nil
+	}
+	if !ex.receiving(true) {
+		return nil, false, errBody
 	}
 	defer ex.noReadDeadline()
 	ex.pooled = small.Get().(*[]byte)
@@ -47,12 +54,27 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 			return nil, false, errTooLarge
 		}
 		if err == io.EOF || err == nil && int64(len(buf)) == length {
+			ex.receiving(false)
+			ex.whole = true
 			return buf, true, nil
 		}
 		if err != nil {
 			return nil, false, err
 		}
 	}
+}
+
+// received reports whether the caller's body was read to its end.
+func (ex *exchange) received() bool {
+	if s := ex.stream; s != nil {
+		select {
+		case <-s.done:
+			return s.whole
+		default:
+			return false
+		}
+	}
+	return ex.whole || ex.r.ContentLength == 0
 }
 
 // readBody reads a piece of the caller's body within the idle timeout.
@@ -86,7 +108,9 @@ type stream struct {
 	ex     *exchange
 	prefix []byte // what was received before
 	total  int64
-	once   sync.Once
+	// trailer is the outgoing request's; it is filled when the body has ended.
+	trailer http.Header
+	once    sync.Once
 	// done is closed when the transport will not read any more.
 	done chan struct{}
 	// whole tells, once done is closed, that the body was read to its end.
@@ -94,6 +118,7 @@ type stream struct {
 }
 
 func newStream(ex *exchange, prefix []byte) *stream {
+	ex.receiving(true)
 	return &stream{ex: ex, prefix: prefix, total: int64(len(prefix)), done: make(chan struct{})}
 }
 
@@ -114,7 +139,11 @@ func (s *stream) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	if err == io.EOF {
+		s.ex.receiving(false)
 		s.ex.noReadDeadline()
+		for name := range s.trailer {
+			s.trailer[name] = s.ex.r.Trailer[name]
+		}
 	} else {
 		// The upstream must never take a broken body for a whole one.
 		s.ex.stop(err)

@@ -60,17 +60,24 @@ func (c *gateConn) Write(b []byte) (int, error) {
 			return 0, err
 		}
 	}
-	if err := s.pass(c); err != nil {
+	last, err := s.pass(c, len(b))
+	if err != nil {
 		return 0, err
+	}
+	if last {
+		// Told before the write and not after it: once the kernel has the last
+		// byte the upstream may act on it, and a takeover has to wait for the
+		// reply. Until then it would cut a write that may just be done.
+		s.Watcher.SentWhole()
 	}
 	if c.records == nil {
 		n, err := c.Conn.Write(b)
-		s.wrote(n, n > 0)
+		s.wrote(n > 0)
 		return n, err
 	}
 	before := c.records.Load()
 	n, err := c.Conn.Write(b)
-	s.wrote(n, c.records.Load() > before)
+	s.wrote(c.records.Load() > before)
 	return n, err
 }
 

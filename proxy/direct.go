@@ -17,10 +17,13 @@ import (
 )
 
 const (
-	// directBody is the largest body that the direct sender takes, in bytes: one
-	// that fits the socket's buffers, so that an upstream which answers without
-	// reading it can not block the write.
-	directBody = 64 << 10
+	// inlineSize is the largest request that is written before the reply is looked
+	// for, in bytes: it fits the socket's buffers, so that an upstream which
+	// answers without reading it can not block the write.
+	inlineSize = 64 << 10
+	// earlyTime is how long a reply is waited for after an upstream closed the
+	// connection while the request was being written.
+	earlyTime = time.Second
 	// maxInterim bounds the 1xx replies to one request.
 	maxInterim = 16
 )
@@ -72,7 +75,7 @@ func NewSender(u *url.URL, tlsConfig *tls.Config, idle int) Sender {
 
 // Send implements Sender.
 func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) {
-	if !s.Once || req.Body != nil || len(s.Body) > directBody {
+	if !s.Once || req.Body != nil {
 		return d.other.Send(req, s)
 	}
 	ctx := req.Context()
@@ -81,9 +84,12 @@ func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) 
 	defer stop()
 	buf := headBuffers.Get().(*[]byte)
 	defer headBuffers.Put(buf)
-	var err error
-	if *buf, err = compose((*buf)[:0], req, s.Body); err != nil {
+	out, err := compose((*buf)[:0], req, s.Body)
+	if err != nil {
 		return nil, err
+	}
+	if len(out) <= inlineSize {
+		*buf = out
 	}
 	for try := 0; ; try++ {
 		c := d.take()
@@ -96,25 +102,68 @@ func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) 
 		if !s.moveTo(c.gateConn) {
 			return nil, errors.Join(errSentBefore, c.Close())
 		}
-		_, err := c.Write(*buf)
-		switch {
-		case err == nil:
-			s.Watcher.SentWhole()
-		case s.Touched():
-			// It may have answered before it had read all.
-			return c.early(req, s, err)
-		case reused && try < freshTries && !s.Vetoed() && ctx.Err() == nil:
-			_ = c.tcp.Close() // it was closed at the other end
-			continue
-		default:
-			return nil, errors.Join(err, c.tcp.Close())
+		res, whole, err := c.exchange(req, s, out)
+		if err == nil {
+			return d.body(c, res, whole), nil
 		}
-		res, err := c.readHead(req, s)
-		if err != nil {
-			return nil, errors.Join(err, c.tcp.Close())
+		_ = c.tcp.Close() // the error that counts is err
+		// A connection that had been idle may have been closed at the other end.
+		if s.Touched() || !reused || try == freshTries || s.Vetoed() || ctx.Err() != nil {
+			return nil, err
 		}
-		return d.body(c, res), nil
 	}
+}
+
+// exchange writes the request and reads the reply's head. whole tells that the request
+// was written to its end, else the connection is of no more use.
+func (c *directConn) exchange(req *http.Request, s *Send, out []byte) (res *http.Response, whole bool, err error) {
+	if len(out) <= inlineSize {
+		s.composed()
+		if err := c.write(s, out); err != nil {
+			if !s.Touched() {
+				return nil, false, err
+			}
+			res, readErr := c.readHead(req, s)
+			if readErr != nil {
+				return nil, false, errors.Join(err, readErr)
+			}
+			return res, false, nil
+		}
+		res, err = c.readHead(req, s)
+		return res, true, err
+	}
+	// A large request is written beside reading, since the upstream may answer
+	// before it has taken all of it.
+	written := make(chan error, 1)
+	go func() { written <- c.write(s, out) }()
+	res, err = c.readHead(req, s)
+	if err != nil {
+		_ = c.tcp.Close() // ends the write
+		return nil, false, errors.Join(err, <-written)
+	}
+	select {
+	case failed := <-written:
+		return res, failed == nil, nil
+	default:
+		return res, false, nil
+	}
+}
+
+// write writes the request. After an error a reader of the connection does not wait for
+// long: either the upstream has answered early or it never will.
+func (c *directConn) write(s *Send, out []byte) error {
+	_, err := c.Write(out)
+	switch {
+	case err == nil:
+		if len(out) > inlineSize {
+			s.Watcher.SentWhole()
+		}
+	case s.Touched():
+		_ = c.tcp.SetReadDeadline(time.Now().Add(earlyTime)) // else the read fails at once
+	default:
+		_ = c.tcp.Close() // nothing was sent, so nothing will be answered
+	}
+	return err
 }
 
 // connect dials. The request's Abort ends it, through the context.
@@ -149,23 +198,11 @@ func (c *directConn) readHead(req *http.Request, s *Send) (*http.Response, error
 	return nil, errInterim
 }
 
-// early looks for the reply of an upstream that did not take the whole request.
-func (c *directConn) early(req *http.Request, s *Send, failed error) (*http.Response, error) {
-	_ = c.tcp.SetReadDeadline(time.Now().Add(continueTimeout)) // else the read below fails
-	res, err := c.readHead(req, s)
-	if err != nil {
-		return nil, errors.Join(failed, c.tcp.Close())
-	}
-	res.Close = true
-	_ = c.tcp.SetReadDeadline(time.Time{})
-	res.Body = &directBodyReader{res.Body, c, nil}
-	return res, nil
-}
-
-// body makes the connection come back to the pool once the reply was read.
-func (d *directSender) body(c *directConn, res *http.Response) *http.Response {
+// body makes the connection come back to the pool once the reply was read, unless it is
+// of no more use.
+func (d *directSender) body(c *directConn, res *http.Response, whole bool) *http.Response {
 	owner := d
-	if res.Close || res.StatusCode == http.StatusSwitchingProtocols {
+	if !whole || res.Close || res.StatusCode == http.StatusSwitchingProtocols {
 		owner = nil
 	}
 	b := &directBodyReader{res.Body, c, owner}

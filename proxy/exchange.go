@@ -35,6 +35,7 @@ type exchange struct {
 	code     string
 
 	send   Send
+	whole  bool // the body is in memory
 	pooled *[]byte
 	stream *stream
 
@@ -44,6 +45,8 @@ type exchange struct {
 	cancel context.CancelCauseFunc
 	// timer bounds the wait for the reply's head, then each pause in its body.
 	timer    *time.Timer
+	reading  bool // the caller's body is being received
+	deaf     bool // a read from the caller was broken off
 	sent     bool // the request was sent whole
 	answered bool // the reply's head came
 	over     bool // nothing of the caller's connection may be touched any more
@@ -63,8 +66,13 @@ func (ex *exchange) stop(cause error) {
 	if ex.cause == nil {
 		ex.cause = cause
 	}
-	// A read from the caller may block, and whoever reads holds the body.
-	_ = ex.rc.SetReadDeadline(longAgo)
+	if ex.reading {
+		// A read from the caller may block, and whoever reads holds the body.
+		// Never without a reader: the server's own look-ahead would take it
+		// for the end of the connection.
+		ex.deaf = true
+		_ = ex.rc.SetReadDeadline(longAgo) // else the idle timeout ends it
+	}
 	ex.send.Abort()
 	if ex.cancel != nil {
 		ex.cancel(cause)
@@ -146,23 +154,48 @@ func (ex *exchange) Informational(code int, header textproto.MIMEHeader) error {
 	return nil
 }
 
+// endUpload makes sure that nobody reads the caller's body any more.
+func (ex *exchange) endUpload() {
+	s := ex.stream
+	if s == nil {
+		return
+	}
+	select {
+	case <-s.done:
+	default:
+		// The reply is there and the upload is not: nobody wants the rest.
+		ex.stop(errBody)
+		<-s.done
+	}
+}
+
+// receiving notes whether the caller's body is being received, and reports whether the
+// exchange goes on.
+func (ex *exchange) receiving(on bool) bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.reading = on
+	return ex.cause == nil
+}
+
+// broken reports whether the caller's connection can not be used for another request.
+func (ex *exchange) broken() bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.deaf || ex.reading
+}
+
 // finish ends the exchange: what was still running for it is stopped before the server
 // gets its connection back.
 func (ex *exchange) finish() {
-	if s := ex.stream; s != nil {
-		select {
-		case <-s.done:
-			if !s.whole {
-				ex.stop(errBody)
-			}
-		default:
-			// The reply is complete and the upload is not: nobody wants the rest.
-			ex.stop(errBody)
-			<-s.done
-		}
-	}
+	ex.endUpload()
 	ex.mu.Lock()
 	ex.over = true
+	if ex.deaf {
+		// The server reads a little more, so that a caller which is still
+		// sending finds its answer before the connection is reset.
+		_ = ex.rc.SetReadDeadline(time.Now().Add(partTime)) // else it closes at once
+	}
 	if ex.timer != nil {
 		ex.timer.Stop()
 	}

@@ -51,6 +51,21 @@ func (p *Proxy) outHeader(rt *route, r *http.Request, streamed bool) http.Header
 	return out
 }
 
+// outTrailer returns the names of the trailers that go on to the upstream. A fence in a
+// trailer counts for nothing, so it does not go on either.
+func (p *Proxy) outTrailer(r *http.Request) http.Header {
+	var out http.Header
+	for name := range r.Trailer {
+		if !p.isFence(name) && name != p.fences.names[3] {
+			if out == nil {
+				out = make(http.Header, len(r.Trailer))
+			}
+			out[name] = nil
+		}
+	}
+	return out
+}
+
 // isFence reports whether a header carries a part of the fence, the key apart: that
 // one belongs to the upstream too.
 func (p *Proxy) isFence(name string) bool {

@@ -43,6 +43,9 @@ func (ex *exchange) reply(res *http.Response) {
 	if ex.rt.Fencing != FencingOff {
 		ex.fenceHeaders(h, decisionForwarded, floor)
 	}
+	if ex.broken() {
+		h["Connection"] = []string{"close"}
+	}
 	announced := len(res.Trailer)
 	for name := range res.Trailer {
 		h.Add("Trailer", name)
@@ -64,14 +67,7 @@ func (ex *exchange) reply(res *http.Response) {
 
 // settleEarly ends an attempt whose reply came before its request had been sent whole.
 func (ex *exchange) settleEarly(o tokens.Outcome) {
-	if s := ex.stream; s != nil {
-		select {
-		case <-s.done:
-		default:
-			ex.stop(errBody)
-			<-s.done
-		}
-	}
+	ex.endUpload()
 	ex.send.Abort()
 	ex.settle(o)
 }
@@ -121,6 +117,7 @@ func (ex *exchange) failed(err error) {
 	if cause := ex.stopped(); cause != nil {
 		err = cause
 	}
+	ex.endUpload()
 	ex.refuse(*ex.failure(err))
 }
 

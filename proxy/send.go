@@ -115,22 +115,22 @@ func (s *Send) moveTo(c *gateConn) bool {
 	return ok
 }
 
-// pass asks whether a byte of the request may go out on c. After nil, wrote must
-// follow.
-func (s *Send) pass(c *gateConn) error {
+// pass asks whether the next n bytes of the request may go out on c. After nil, wrote
+// must follow. last tells that they are the last ones.
+func (s *Send) pass(c *gateConn, n int) (last bool, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.aborted || s.vetoed || s.over:
-		return errVetoed
+		return false, errVetoed
 	case s.conn != c:
-		return errSentBefore
+		return false, errSentBefore
 	case !s.passed && !s.Watcher.Gate():
 		s.vetoed = true
-		return errVetoed
+		return false, errVetoed
 	}
 	s.passed, s.writing = true, true
-	return nil
+	return s.whole.next(n), nil
 }
 
 // begun reports whether the gate has let the request through.
@@ -140,33 +140,28 @@ func (s *Send) begun() bool {
 	return s.passed
 }
 
-// wrote ends a write that pass allowed. n bytes of the request were taken; touched
-// tells whether any byte went out, which TLS may do without taking one.
-func (s *Send) wrote(n int, touched bool) {
+// wrote ends a write that pass allowed; touched tells whether any byte went out.
+func (s *Send) wrote(touched bool) {
 	s.mu.Lock()
 	s.writing = false
 	s.sent = s.sent || touched
-	done := s.whole.wrote(n)
 	s.mu.Unlock()
-	if done {
-		s.Watcher.SentWhole()
-	}
 }
 
-// wholeness finds out when http.Transport has written a request to its last byte. Its
-// WroteRequest hook does not tell: it is called when the request is composed, and what
-// is left in the transport's buffer is written after that.
+// wholeness finds out which write to the connection is a request's last. The transport's
+// WroteRequest hook does not tell: it is called when the request is composed, and what is
+// left in the transport's buffer is written after that.
 type wholeness struct {
 	total    int64 // bytes written
 	head     int64 // of them, before the body was first read
 	length   int64 // of the body, if it is known
 	began    bool  // the body was read, so the head has been flushed
-	composed bool
+	composed bool  // one more write, and that is all
 	told     bool
 }
 
-// wrote counts n more bytes and reports, once, that they were the last.
-func (w *wholeness) wrote(n int) bool {
+// next counts a write of n bytes and reports, once, that it is the last.
+func (w *wholeness) next(n int) bool {
 	w.total += int64(n)
 	last := w.composed
 	if w.began && w.length > 0 {
@@ -189,7 +184,7 @@ func (s *Send) bodyBegins(length int64) {
 	}
 }
 
-// composed is called when nothing but the transport's buffer is left to be written.
+// composed is called when one more write sends all that is left.
 func (s *Send) composed() {
 	s.mu.Lock()
 	s.whole.composed = true

@@ -182,6 +182,8 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 	switch {
 	case ex.stream != nil:
 		req.Body, req.ContentLength = ex.stream, r.ContentLength
+		ex.stream.trailer = ex.p.outTrailer(r)
+		req.Trailer = ex.stream.trailer
 		if err := ex.rc.EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
 			ex.stream.end(false)
 			return nil, &answer{code: wire.CodeInternal, detail: "the connection can not be read and written at once"}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/tokens"
+	"github.com/fenceproxy/fenceproxy/tokens/tokenstest"
 )
 
 // TestOfManyConcurrentClaimsOneWins is C24, step 3.
@@ -81,6 +82,9 @@ func TestARepeatedClaimGetsTheSameLeaseWhileItLasts(t *testing.T) {
 		again, err := p.Claim(t.Context(), ask, 0, 0)
 		if err != nil || !again.Repeated || again.Lease != first.Lease || again.ExpiresIn != 600 {
 			t.Fatalf("repeated: %+v, %v", again, err)
+		}
+		if _, commits := p.store.Counts(); commits != 1 {
+			t.Errorf("repeating a claim cost %d commits", commits-1)
 		}
 		p = p.crash(tokens.Options{}) // the reply was lost with the process
 		again, err = p.Claim(t.Context(), ask, 0, 0)
@@ -354,4 +358,43 @@ func TestTheGraceEndsAndOneThatRanOutBeforeTheCrashHasNone(t *testing.T) {
 		p = p.crash(opt)
 		p.claim("c", time.Second)
 	})
+}
+
+func TestALeaseThatWasRenewedSinceTheRestartHasNoGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opt := tokens.Options{RestartGrace: time.Hour}
+		p := start(t, opt)
+		l := p.claim("a", time.Second).Lease
+		time.Sleep(time.Minute)
+		p = p.crash(opt)
+		if _, err := p.Renew(t.Context(), refOf(l), 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		p.claim("b", time.Second)
+	})
+}
+
+// The first in line may fail just when its turn has come.
+func TestAClaimThatFailsHandsItsTurnOn(t *testing.T) {
+	for range 30 { // who looks first is up to the scheduler
+		synctest.Test(t, func(t *testing.T) {
+			p := start(t, tokens.Options{})
+			p.store.FailNext(tokenstest.Refuse)
+			gate := p.store.HoldCommits()
+			claim := func(owner string) *later {
+				return background(func() error {
+					_, err := p.Claim(t.Context(), request(owner, time.Hour), time.Minute, 0)
+					return err
+				})
+			}
+			first := claim("a")
+			gate.Arrived()
+			second := claim("b")
+			second.waiting(t)
+			gate.Open()
+			first.answered(t, tokens.ErrStoreUnavailable, 0)
+			second.answered(t, nil, 0)
+		})
+	}
 }

@@ -113,3 +113,43 @@ func TestTwoProcessesOnOneStoreShareFloorsAndLeases(t *testing.T) {
 		}
 	}
 }
+
+func TestADecisionThatConflictsIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startShared(t, tokens.Options{})
+		gate := p.store.HoldCommits()
+		var got tokens.Grant
+		claimed := background(func() (err error) {
+			got, err = p.Claim(t.Context(), request("a", time.Hour), 0, 0)
+			return err
+		})
+		gate.Arrived()
+		// Another replica is faster.
+		if _, err := p.mem.Commit(t.Context(), tokens.Change{Job: j1, Record: tokens.Record{Floor: 8, Seen: 7, Issued: 7}}); err != nil {
+			t.Fatal(err)
+		}
+		gate.Open()
+		claimed.answered(t, nil, 0)
+		if got.Lease.Generation != 8 {
+			t.Errorf("granted %d", got.Lease.Generation)
+		}
+	})
+}
+
+// conflicting is a store on which somebody else is always faster.
+type conflicting struct{ tokens.Store }
+
+// Commit implements tokens.Store.
+func (conflicting) Commit(context.Context, tokens.Change) (tokens.Version, error) {
+	return 0, tokens.ErrConflict
+}
+
+func TestADecisionThatAlwaysConflictsIsGivenUp(t *testing.T) {
+	p := startShared(t, tokens.Options{})
+	p.store.Store = conflicting{p.mem}
+	p.refused(7, tokens.ErrStoreUnavailable)
+	loads, commits := p.store.Counts()
+	if loads > 50 || loads != commits || p.Err() != nil {
+		t.Errorf("%d loads, %d commits, %v", loads, commits, p.Err())
+	}
+}

@@ -28,6 +28,17 @@ var (
 	// ErrLeaseExpired is returned when a live lease is required and the lease
 	// has run out, though nobody took over.
 	ErrLeaseExpired = errors.New("lease expired")
+	// ErrKeyReused is returned when another request was sent under the same
+	// key.
+	ErrKeyReused = errors.New("key reused")
+	// ErrAlreadyApplied is returned when the write under this key was applied;
+	// the refusal's Write may hold the reply.
+	ErrAlreadyApplied = errors.New("already applied")
+	// ErrWriteInProgress is returned when a write under this key is in flight.
+	ErrWriteInProgress = errors.New("write in progress")
+	// ErrOutcomeUnknown is returned when an earlier attempt under this key has
+	// an unknown outcome.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrTakeoverPending is returned when older attempts did not settle within
 	// the time that a write may wait for them.
 	ErrTakeoverPending = errors.New("takeover pending")
@@ -48,6 +59,12 @@ var (
 	// ErrGenerationMismatch is returned by a revocation whose expected
 	// generation is not the current one.
 	ErrGenerationMismatch = errors.New("generation mismatch")
+	// ErrWriteNotFound is returned when a resolution names a write that the
+	// store does not know.
+	ErrWriteNotFound = errors.New("write not found")
+	// ErrWriteSettled is returned by a resolution of a write whose outcome is
+	// known.
+	ErrWriteSettled = errors.New("write is settled")
 	// ErrJobNotFound is returned when an operation names a job that the store
 	// does not know.
 	ErrJobNotFound = errors.New("job not found")
@@ -91,6 +108,11 @@ type Refusal struct {
 	RaisedBy string
 	// Result is what the job was completed with, for ErrJobCompleted.
 	Result []byte
+	// Key and Write are the key that decided and what is known of the write
+	// under it, for the refusals of a key; for ErrStaleGeneration Write is set
+	// if the key is known.
+	Key   string
+	Write *WriteRecord
 }
 
 // Error implements error.

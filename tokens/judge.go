@@ -15,6 +15,7 @@ type Write struct {
 	IssuedOnly   bool
 	// Trace is the W3C traceparent of the write, kept if it raises the floor.
 	Trace string
+	Keying
 }
 
 // verdict of a write that was not refused.

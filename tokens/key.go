@@ -1,0 +1,284 @@
+package tokens
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// WriteState is what is known of a keyed write.
+type WriteState string
+
+// The states of a keyed write.
+const (
+	// WriteInFlight: admitted and not settled. If the process that admitted it is
+	// gone, or has lost track of it, this is the same as WriteUnknown.
+	WriteInFlight WriteState = "in_flight"
+	// WriteApplied: the upstream did it.
+	WriteApplied WriteState = "applied"
+	// WriteDeclined: the upstream answered that it did not do it. The key is free.
+	WriteDeclined WriteState = "declined"
+	// WriteNotSent: nothing reached the upstream. The key is free.
+	WriteNotSent WriteState = "not_sent"
+	// WriteUnknown: nobody knows; the key is blocked until it is resolved.
+	WriteUnknown WriteState = "unknown"
+)
+
+// stateOf is the state of a write whose attempt ended with an outcome.
+func stateOf(o Outcome) WriteState {
+	switch o {
+	case Applied:
+		return WriteApplied
+	case Declined:
+		return WriteDeclined
+	case NotSent:
+		return WriteNotSent
+	}
+	return WriteUnknown
+}
+
+// Fingerprint tells two requests under one key apart.
+type Fingerprint struct {
+	// Head is the digest of method, path and query.
+	Head string `json:"head"`
+	// Body is the digest of the body; empty while it is not known, because the
+	// body is still being passed on.
+	Body string `json:"body,omitempty"`
+}
+
+// HeadFingerprint digests what is known of a request before its body.
+func HeadFingerprint(method, target string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s%s", len(method), method, target))
+	return hex.EncodeToString(sum[:16])
+}
+
+// differs reports whether the two are surely not the same request.
+func (f Fingerprint) differs(g Fingerprint) bool {
+	return f.Head != g.Head || f.Body != "" && g.Body != "" && f.Body != g.Body
+}
+
+// WriteRecord is what a store keeps of a keyed write: of the newest attempt under its
+// key. Like Record it is a value. Times are milliseconds of the store's clock.
+type WriteRecord struct {
+	State WriteState `json:"state"`
+	// Attempt names the attempt, and the process that made it.
+	Attempt     string      `json:"attempt"`
+	Generation  Generation  `json:"generation"`
+	Fingerprint Fingerprint `json:"fingerprint"`
+	Method      string      `json:"method"`
+	Path        string      `json:"path"`
+	Route       string      `json:"route"`
+	Started     int64       `json:"started"`
+	Settled     int64       `json:"settled,omitempty"`
+	// Expires is when the record may be purged; zero is never. Only settled
+	// writes whose outcome is known have it.
+	Expires int64 `json:"expires,omitempty"`
+	// Status and Location are the reply's; zero if none came.
+	Status   int    `json:"status,omitempty"`
+	Location string `json:"location,omitempty"`
+	// Reply is the whole reply, if it is kept. An engine keeps it apart, so that
+	// listing writes does not read replies.
+	Reply *Reply `json:"-"`
+	// HasReply tells that there is one, also where it was not loaded.
+	HasReply bool `json:"has_reply,omitempty"`
+	// Resolved tells that an operator said what became of it.
+	Resolved bool `json:"resolved,omitempty"`
+}
+
+// Reply is an upstream's reply as it is kept for replays.
+type Reply struct {
+	Header http.Header `json:"header"`
+	Body   []byte      `json:"body"`
+}
+
+// IsOpen reports whether the write is in flight or unknown: an engine keeps an index of
+// the open ones.
+func (w WriteRecord) IsOpen() bool { return w.State == WriteInFlight || w.State == WriteUnknown }
+
+// free reports whether the key can be used again.
+func (w WriteRecord) free() bool {
+	return w.State == "" || w.State == WriteDeclined || w.State == WriteNotSent
+}
+
+// EncodeWrite returns the form in which every engine stores a write, without its reply.
+func EncodeWrite(w WriteRecord) ([]byte, error) {
+	b, err := json.Marshal(w)
+	if err != nil {
+		return nil, fmt.Errorf("encode write: %w", err)
+	}
+	return b, nil
+}
+
+// DecodeWrite is the inverse of EncodeWrite.
+func DecodeWrite(b []byte) (WriteRecord, error) {
+	var w WriteRecord
+	if err := json.Unmarshal(b, &w); err != nil {
+		return WriteRecord{}, fmt.Errorf("decode write: %w", err)
+	}
+	switch w.State {
+	case WriteInFlight, WriteApplied, WriteDeclined, WriteNotSent, WriteUnknown:
+		return w, nil
+	}
+	return WriteRecord{}, fmt.Errorf("decode write: unknown state %q", w.State)
+}
+
+// EncodeReply returns the form in which every engine stores a reply.
+func EncodeReply(r *Reply) ([]byte, error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode reply: %w", err)
+	}
+	return b, nil
+}
+
+// DecodeReply is the inverse of EncodeReply.
+func DecodeReply(b []byte) (*Reply, error) {
+	var r Reply
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("decode reply: %w", err)
+	}
+	return &r, nil
+}
+
+// Keying is what the rules need to know of a keyed write. The zero value is a write
+// without a key.
+type Keying struct {
+	// Key names the intent of the write within its job; empty if it has none.
+	Key         string
+	Fingerprint Fingerprint
+	Method      string
+	Path        string
+	Route       string
+	// Once allows one write per generation on the route.
+	Once bool
+	// ForwardUnknown lets a write whose earlier attempt is unknown go to the
+	// upstream again: for upstreams that honour the key themselves.
+	ForwardUnknown bool
+	// Retention is how long the record is kept after it was settled, in
+	// milliseconds.
+	Retention int64
+}
+
+// durable reports whether the write has a record of its own.
+func (k *Keying) durable() bool { return k.Key != "" || k.Once }
+
+// onceKey is the name under which a route's one write per generation is recorded. The
+// blank keeps it apart from every key that a caller can send.
+func onceKey(route string, g Generation) string { return fmt.Sprintf(" once %d %s", g, route) }
+
+// IsOnceKey reports whether key was made by onceKey.
+func IsOnceKey(key string) bool { return len(key) > 0 && key[0] == ' ' }
+
+// keys are the records that the write needs: its own, then the route's for the
+// generation.
+func (w *Write) keys() []string {
+	var keys []string
+	if w.Key != "" {
+		keys = append(keys, w.Key)
+	}
+	if w.Once {
+		keys = append(keys, onceKey(w.Route, w.Generation))
+	}
+	return keys
+}
+
+// judgeKey decides whether a write may go out under its key, by check 3 of the protocol.
+// had is the record under key; live reports whether an attempt is still in flight in
+// this process.
+func judgeKey(had WriteRecord, key string, w *Write, floor Generation, live func(attempt string) bool) *Refusal {
+	if had.free() {
+		return nil
+	}
+	once := IsOnceKey(key)
+	refuse := func(err error) *Refusal {
+		h := had
+		if h.State == WriteInFlight && !live(h.Attempt) {
+			h.State = WriteUnknown
+		}
+		return &Refusal{Err: err, Floor: floor, Key: key, Write: &h}
+	}
+	switch {
+	case !once && had.Fingerprint.differs(w.Fingerprint):
+		return refuse(ErrKeyReused)
+	case had.State == WriteApplied:
+		return refuse(ErrAlreadyApplied)
+	case had.State == WriteInFlight && live(had.Attempt):
+		return refuse(ErrWriteInProgress)
+	case w.ForwardUnknown && !once:
+		return nil
+	}
+	return refuse(ErrOutcomeUnknown)
+}
+
+// started is the record of a write that is about to be let go.
+func started(w *Write, attempt string, now int64) WriteRecord {
+	return WriteRecord{
+		State: WriteInFlight, Attempt: attempt, Generation: w.Generation, Fingerprint: w.Fingerprint,
+		Method: w.Method, Path: w.Path, Route: w.Route, Started: now,
+	}
+}
+
+// Settlement is what is recorded of a keyed write when its outcome is known.
+type Settlement struct {
+	Outcome Outcome
+	// BodyDigest completes the fingerprint of a body that was passed on.
+	BodyDigest string
+	Status     int
+	Location   string
+	// Reply is nil if the reply is not kept.
+	Reply *Reply
+}
+
+// settled is the record of a write after its attempt. A record that another attempt
+// wrote meanwhile is left alone.
+func settled(had WriteRecord, attempt string, s Settlement, retention, now int64) (WriteRecord, bool) {
+	if had.Attempt != attempt || had.Resolved {
+		return had, false
+	}
+	had.State, had.Settled = stateOf(s.Outcome), now
+	had.Status, had.Location, had.Reply, had.HasReply = s.Status, s.Location, s.Reply, s.Reply != nil
+	if had.Fingerprint.Body == "" {
+		had.Fingerprint.Body = s.BodyDigest
+	}
+	if had.State != WriteUnknown {
+		had.Expires = now + max(retention, 1)
+	}
+	return had, true
+}
+
+// Verdict is what an operator says about a write whose outcome is unknown.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictApplied    Verdict = "applied"
+	VerdictNotApplied Verdict = "not-applied"
+)
+
+// resolve records an operator's verdict. Only an unknown write has one; repeating it
+// changes nothing.
+func resolve(had WriteRecord, v Verdict, retention, now int64, live func(attempt string) bool) (WriteRecord, *Refusal) {
+	want := WriteApplied
+	if v == VerdictNotApplied {
+		want = WriteDeclined
+	}
+	switch {
+	case had.State == want:
+		return had, nil
+	case had.State == WriteInFlight && live(had.Attempt):
+		return had, &Refusal{Err: ErrWriteInProgress, Write: &had}
+	case !had.IsOpen():
+		return had, &Refusal{Err: ErrWriteSettled, Write: &had}
+	}
+	had.State, had.Resolved, had.Settled, had.Expires = want, true, now, now+max(retention, 1)
+	return had, nil
+}
+
+// purgeable reports whether a settled write may be forgotten: its time is up, its
+// outcome is known, and nobody holds the job.
+func purgeable(r Record, w WriteRecord, now int64) bool {
+	leased := r.Lease != nil && now < r.Lease.Until
+	return !w.IsOpen() && w.Expires != 0 && now >= w.Expires && !leased
+}

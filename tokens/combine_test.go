@@ -2,6 +2,7 @@ package tokens_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,8 @@ func TestOperationsOfOneBatchSeeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, tokens.Options{})
 		gate := p.store.HoldCommits()
-		first := p.admitLater(newWrite(tokens.Job{ID: "j1"}, 1))
+		older := newWrite(j1, 1)
+		first := p.admitLater(older)
 		gate.Arrived()
 		var a, b tokens.Grant
 		claim := func(g *tokens.Grant, owner string) *later {
@@ -55,12 +57,16 @@ func TestOperationsOfOneBatchSeeEachOther(t *testing.T) {
 		won, lost := claim(&a, "a"), claim(&b, "b")
 		write := p.admitLater(newWrite(j1, 2))
 		gate.Open()
-		first.answered(t, tokens.ErrStaleGeneration, 0) // raised to 1, and before it was registered to 2
 		won.answered(t, nil, 0)
 		lost.answered(t, tokens.ErrLeaseHeld, 0)
 		write.answered(t, nil, 0)
 		if a.Lease.Generation != 2 {
 			t.Errorf("granted %+v", a.Lease)
+		}
+		// The floor rose to 1 and at once to 2: the first write was registered in
+		// between and vetoed, or it was too late.
+		if !errors.Is(first.err, tokens.ErrStaleGeneration) && (first.err != nil || older.Gate()) {
+			t.Errorf("the first write: %v", first.err)
 		}
 	})
 }
@@ -149,7 +155,46 @@ func TestADecisionThatAlwaysConflictsIsGivenUp(t *testing.T) {
 	p.store.Store = conflicting{p.mem}
 	p.refused(7, tokens.ErrStoreUnavailable)
 	loads, commits := p.store.Counts()
-	if loads > 50 || loads != commits || p.Err() != nil {
+	if loads > 50 || commits > 50 || p.Err() != nil {
 		t.Errorf("%d loads, %d commits, %v", loads, commits, p.Err())
 	}
+}
+
+// A change that another replica made is news to those who wait here, as soon as any
+// operation has read it.
+func TestAChangeMadeElsewhereWakesWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startShared(t, tokens.Options{})
+		elsewhere, err := tokens.NewAuthority(t.Context(), p.store, tokens.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := func() {
+			_, err := p.Renew(t.Context(), tokens.LeaseRef{Job: j1}, 1)
+			wantErr(t, err, tokens.ErrLeaseLost)
+		}
+		p.sent(7)
+		write := p.admitLater(newWrite(j1, 8))
+		if _, err := elsewhere.Fence(t.Context(), j1, 9, ""); err != nil {
+			t.Fatal(err)
+		}
+		write.waiting(t)
+		read()
+		write.answered(t, tokens.ErrStaleGeneration, 0)
+
+		held, err := elsewhere.Claim(t.Context(), request("a", time.Hour), 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim := background(func() error {
+			_, err := p.Claim(t.Context(), request("b", time.Hour), time.Minute, 0)
+			return err
+		})
+		claim.waiting(t)
+		if _, err := elsewhere.Release(t.Context(), refOf(held.Lease), 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		read()
+		claim.answered(t, nil, 0)
+	})
 }

@@ -28,6 +28,10 @@ type Attempt struct {
 	// whole.
 	AbortSent bool
 
+	// DuplicateWait is how long Admit may wait for a write under the same key
+	// that is in flight.
+	DuplicateWait time.Duration
+
 	// Waited is how long Admit waited for older attempts, and Took tells that
 	// this was the first write of its generation known to this process.
 	Waited time.Duration
@@ -38,6 +42,10 @@ type Attempt struct {
 	stage stage
 	prev  *Attempt
 	next  *Attempt
+	// id names the attempt of a keyed write; records are what was committed of
+	// it, by key.
+	id      string
+	records map[string]WriteRecord
 }
 
 // stage of an attempt. The shard's lock protects it.
@@ -168,9 +176,8 @@ func (a *Authority) Unwatch(at *Attempt) {
 // judgeStored judges by the store's record and time, without changing anything.
 func (a *Authority) judgeStored(ctx context.Context, at *Attempt) error {
 	var ref *Refusal
-	err := a.do(ctx, at.Job, func(s Snapshot) (Record, bool) {
-		_, ref = judge(&s.Record, a.base, &at.Write, s.Now.UnixMilli())
-		return s.Record, false
+	err := a.do(ctx, at.Job, func(d *draft) {
+		_, ref = judge(&d.Record, a.base, &at.Write, d.Now.UnixMilli())
 	})
 	switch {
 	case err != nil:
@@ -207,7 +214,7 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 	a.Unwatch(at)
 	s := a.shardOf(at.Job)
 	var started time.Time
-	checkedLive := false
+	checkedLive, checkedKey := false, false
 	for {
 		s.mu.Lock()
 		j := s.jobs[at.Job]
@@ -247,12 +254,34 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 			quiet = time.Until(a.quietUntil)
 		}
 		if j.older == 0 && quiet <= 0 {
-			at.register(s, j)
-			s.mu.Unlock()
+			if !at.durable() {
+				at.register(s, j)
+				s.mu.Unlock()
+			} else {
+				changed := j.changed
+				s.mu.Unlock()
+				again, err := a.start(ctx, at, changed)
+				if err != nil {
+					return err
+				}
+				if again {
+					continue
+				}
+			}
 			if !started.IsZero() {
 				at.Waited = time.Since(started)
 			}
 			return nil
+		}
+		if at.durable() && !checkedKey {
+			// The key is judged before older attempts are waited for.
+			changed := j.changed
+			s.mu.Unlock()
+			if err := a.checkKey(ctx, at, changed); err != nil {
+				return err
+			}
+			checkedKey = true
+			continue
 		}
 		// Older attempts live. Wait for them without holding a place.
 		if started.IsZero() {
@@ -278,7 +307,7 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 		if err != nil {
 			return fmt.Errorf("wait for older attempts: %w", err)
 		}
-		checkedLive = false
+		checkedLive, checkedKey = false, false
 	}
 }
 
@@ -297,14 +326,12 @@ func (at *Attempt) register(s *shard, j *job) {
 // raise makes the write's generation the floor, durably.
 func (a *Authority) raise(ctx context.Context, at *Attempt) error {
 	var ref *Refusal
-	err := a.do(ctx, at.Job, func(s Snapshot) (Record, bool) {
-		now := s.Now.UnixMilli()
+	err := a.do(ctx, at.Job, func(d *draft) {
+		now := d.Now.UnixMilli()
 		var v verdict
-		v, ref = judge(&s.Record, a.base, &at.Write, now)
-		if ref != nil || v != verdictRaise {
-			return s.Record, false
+		if v, ref = judge(&d.Record, a.base, &at.Write, now); ref == nil && v == verdictRaise {
+			d.set(follow(d.Record, &at.Write, now))
 		}
-		return follow(s.Record, &at.Write, now), true
 	})
 	switch {
 	case err != nil:
@@ -392,6 +419,14 @@ func (a *Authority) Settle(at *Attempt, o Outcome) Generation {
 		}
 	}
 	at.stage = stageNone
+	if at.id != "" {
+		// Its outcome was counted with its record, or is not known to be.
+		a.live.Delete(at.id)
+		if j.waiting > 0 {
+			j.wake()
+		}
+		return floor
+	}
 	for i := range j.tally {
 		if j.tally[i].Generation == at.Generation {
 			j.tally[i].add(o)
@@ -411,12 +446,12 @@ func (a *Authority) Floor(key Job) Generation {
 	return 0
 }
 
-// Tally counts the settled writes of a generation in this process.
+// Tally counts settled writes of a generation.
 type Tally struct {
-	Generation Generation
-	Applied    int64
-	Declined   int64
-	Unknown    int64
+	Generation Generation `json:"generation"`
+	Applied    int64      `json:"applied,omitempty"`
+	Declined   int64      `json:"declined,omitempty"`
+	Unknown    int64      `json:"unknown,omitempty"`
 }
 
 func (t *Tally) add(o Outcome) {

@@ -65,6 +65,12 @@ type Authority struct {
 	failed atomic.Pointer[error]
 
 	jobs, held atomic.Int64
+
+	// boot and attempts name the attempts of keyed writes; live holds those that
+	// this process has not lost track of.
+	boot     string
+	attempts atomic.Uint64
+	live     sync.Map
 }
 
 type shard struct {
@@ -117,8 +123,12 @@ func NewAuthority(ctx context.Context, s Store, opt Options) (*Authority, error)
 		opt.Rand = rand.Reader
 	}
 	info := s.Info()
+	boot, err := draw(opt.Rand)
+	if err != nil {
+		return nil, err
+	}
 	a := &Authority{
-		store: s, info: info, opt: opt,
+		store: s, info: info, opt: opt, boot: boot,
 		base:       Generation(info.Epoch) * EpochSize,
 		seed:       maphash.MakeSeed(),
 		quietUntil: time.Now().Add(opt.RestartLinger),
@@ -198,22 +208,71 @@ func (j *job) wake() {
 
 // operation is one request to read and perhaps change a record.
 type operation struct {
+	// keys are the writes that apply looks at.
+	keys []string
 	// apply decides; it is called once per try, never concurrently, and must
 	// forget what it decided in an earlier one.
-	apply func(s Snapshot) (next Record, changed bool)
-	done  chan struct{}
-	err   error
+	apply func(d *draft)
+	// published is called under the shard's lock once what apply decided is
+	// durable, before the new floor overtakes anybody; nil for nothing to do.
+	published func(s *shard, j *job)
+	done      chan struct{}
+	err       error
+}
+
+// draft is what operations change before it is committed.
+type draft struct {
+	Snapshot
+	writes  map[string]WriteRecord
+	touched []string // keys in writes that changed, in order
+	purged  map[string]bool
+	changed bool
+}
+
+// set changes the record.
+func (d *draft) set(r Record) { d.Record, d.changed = r, true }
+
+// setWrite changes a write.
+func (d *draft) setWrite(key string, w WriteRecord) {
+	d.writes[key] = w
+	d.touched = append(d.touched, key)
+	d.changed = true
+}
+
+// purge removes a write.
+func (d *draft) purge(key string) {
+	d.purged[key] = true
+	d.setWrite(key, WriteRecord{})
+}
+
+// change is what is to be committed.
+func (d *draft) change(key Job) Change {
+	c := Change{Job: key, Expect: d.Version, Record: d.Record}
+	done := make(map[string]bool, len(d.touched))
+	for _, k := range d.touched {
+		if !done[k] {
+			done[k] = true
+			w := d.writes[k]
+			c.Writes = append(c.Writes, WriteChange{Key: k, Record: w, Purge: d.purged[k] && w.State == ""})
+		}
+	}
+	return c
 }
 
 // do runs apply on the committed record and returns when what it decided is
 // durable. It combines with whatever else is queued for the job. The error wraps
 // ErrStoreUnavailable or is the cause of ctx; then nothing that apply decided may be
 // acted upon.
-func (a *Authority) do(ctx context.Context, key Job, apply func(Snapshot) (Record, bool)) error {
+func (a *Authority) do(ctx context.Context, key Job, apply func(*draft)) error {
+	return a.run(ctx, key, &operation{apply: apply})
+}
+
+// run is do for a whole operation.
+func (a *Authority) run(ctx context.Context, key Job, op *operation) error {
 	if err := a.Err(); err != nil {
 		return err
 	}
-	op := &operation{apply: apply, done: make(chan struct{})}
+	op.done = make(chan struct{})
 	s := a.shardOf(key)
 	s.mu.Lock()
 	j := s.job(key, max(1, a.opt.MaxCached/shardCount))
@@ -281,41 +340,62 @@ func (a *Authority) decide(s *shard, j *job, batch []*operation) error {
 func (a *Authority) try(s *shard, j *job, batch []*operation) error {
 	ctx, cancel := context.WithTimeout(context.Background(), a.opt.CommitTimeout)
 	defer cancel()
-	snap, err := a.store.Load(ctx, j.key)
+	d, err := a.load(ctx, j.key, batch)
 	if err != nil {
-		return fmt.Errorf("load record: %w", err)
+		return err
 	}
-	old := snap
-	changed := false
+	old := d.Snapshot
 	for _, op := range batch {
-		next, c := op.apply(snap)
-		if c {
-			snap.Record, changed = next, true
-		}
+		op.apply(d)
 	}
-	if changed {
+	if d.changed {
 		// Nothing below this line happens before the record is durable: not
 		// the answers, not the new floor in memory.
-		snap.Version, err = a.store.Commit(ctx, Change{Job: j.key, Expect: snap.Version, Record: snap.Record})
+		d.Version, err = a.store.Commit(ctx, d.change(j.key))
 		if err != nil {
 			return fmt.Errorf("commit record: %w", err)
 		}
-		a.count(old, snap)
+		a.count(old, d.Snapshot)
 	}
-	a.publish(s, j, old.Version, snap.Record, changed)
+	a.publish(s, j, old.Version, d, batch)
 	return nil
+}
+
+// load reads the record and the writes that a batch looks at.
+func (a *Authority) load(ctx context.Context, key Job, batch []*operation) (*draft, error) {
+	snap, err := a.store.Load(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("load record: %w", err)
+	}
+	d := &draft{Snapshot: snap, writes: make(map[string]WriteRecord), purged: make(map[string]bool)}
+	for _, op := range batch {
+		for _, k := range op.keys {
+			if _, ok := d.writes[k]; ok {
+				continue
+			}
+			if d.writes[k], err = a.store.LoadWrite(ctx, key, k); err != nil {
+				return nil, fmt.Errorf("load write: %w", err)
+			}
+		}
+	}
+	return d, nil
 }
 
 // publish makes a committed record the one that memory judges by, and overtakes the
 // attempts that it leaves below the floor.
-func (a *Authority) publish(s *shard, j *job, loaded Version, rec Record, changed bool) {
+func (a *Authority) publish(s *shard, j *job, loaded Version, d *draft, batch []*operation) {
 	s.mu.Lock()
 	if !j.loaded {
 		j.before = loaded != 0
 	}
-	j.loaded, j.rec = true, rec
-	cut := j.overtake(rec.floorFrom(a.base))
-	if changed {
+	for _, op := range batch {
+		if op.published != nil {
+			op.published(s, j)
+		}
+	}
+	j.loaded, j.rec = true, d.Record
+	cut := j.overtake(d.Record.floorFrom(a.base))
+	if d.changed {
 		j.wake()
 		j.wakeClaimant()
 	}
@@ -364,9 +444,15 @@ func (a *Authority) Held() int64 { return a.held.Load() }
 
 // newLeaseID draws the secret of a lease. It begins with the id of the store.
 func (a *Authority) newLeaseID() (string, error) {
+	id, err := draw(a.opt.Rand)
+	return a.info.ID + "." + id, err
+}
+
+// draw returns 128 random bits as text.
+func draw(source io.Reader) (string, error) {
 	var b [16]byte
-	if _, err := io.ReadFull(a.opt.Rand, b[:]); err != nil {
-		return "", fmt.Errorf("draw lease id: %w", err)
+	if _, err := io.ReadFull(source, b[:]); err != nil {
+		return "", fmt.Errorf("draw random id: %w", err)
 	}
-	return a.info.ID + "." + base64.RawURLEncoding.EncodeToString(b[:]), nil
+	return base64.RawURLEncoding.EncodeToString(b[:]), nil
 }

@@ -3,6 +3,7 @@ package tokens
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -25,9 +26,16 @@ type Predecessor struct {
 	Ended      Ended
 	// InFlight counts the older attempts that are not settled.
 	InFlight int
-	// Writes counts the settled ones in this process.
+	// Writes counts the settled ones: those with a key, and those without that
+	// this process has seen.
 	Writes Tally
+	// Unresolved are the keyed writes of the job that are in flight or unknown,
+	// whichever generation made them, at most maxUnresolved.
+	Unresolved []ListedWrite
 }
+
+// maxUnresolved bounds the report of a claim.
+const maxUnresolved = 100
 
 // claimant is a claim that waits for its turn.
 type claimant struct{ turn chan struct{} }
@@ -62,9 +70,9 @@ func (a *Authority) Claim(ctx context.Context, c ClaimRequest, wait, settle time
 		}
 		if ref == nil {
 			if grant.Predecessor != nil {
-				a.report(ctx, c.Job, grant.Predecessor, settle)
+				err = a.report(ctx, c.Job, grant.Predecessor, settle)
 			}
-			return grant, nil
+			return grant, err
 		}
 		left := time.Until(deadline)
 		if !errors.Is(ref, ErrLeaseHeld) || left <= 0 {
@@ -123,18 +131,19 @@ func (a *Authority) tryClaim(ctx context.Context, c ClaimRequest, me *claimant) 
 		ref *Refusal
 		at  clock
 	)
-	err = a.do(ctx, c.Job, func(s Snapshot) (Record, bool) {
-		at = readClock(s)
-		now := at.millis
-		next, repeated, r := claim(s.Record, a.base, c, now, a.heldUntil(s.Record.Lease), id)
+	err = a.do(ctx, c.Job, func(d *draft) {
+		at = readClock(d.Snapshot)
+		next, repeated, r := claim(d.Record, a.base, c, at.millis, a.heldUntil(d.Record.Lease), id)
 		if r == nil && !repeated && a.behind(c.Job, me) {
-			r = &Refusal{Err: ErrLeaseHeld, Floor: s.Record.floorFrom(a.base), HolderGeneration: s.Record.current()}
+			r = &Refusal{Err: ErrLeaseHeld, Floor: d.Record.floorFrom(a.base), HolderGeneration: d.Record.current()}
 		}
 		if ref = r; r != nil {
-			return s.Record, false
+			return
 		}
 		g = Grant{Lease: *next.Lease, Repeated: repeated, Predecessor: predecessor(next)}
-		return next, !repeated
+		if !repeated {
+			d.set(next)
+		}
 	})
 	if err != nil || ref != nil {
 		return Grant{}, ref, err
@@ -167,18 +176,36 @@ func predecessor(r Record) *Predecessor {
 }
 
 // report waits up to wait for older attempts and fills in what they came to.
-func (a *Authority) report(ctx context.Context, key Job, p *Predecessor, wait time.Duration) {
+func (a *Authority) report(ctx context.Context, key Job, p *Predecessor, wait time.Duration) error {
 	p.InFlight = a.awaitOlder(ctx, key, wait)
+	open, err := a.Writes(ctx, WritesQuery{Job: key, Open: true, Limit: maxUnresolved}, "")
+	if err != nil {
+		return err
+	}
+	p.Unresolved = open
+	snap, err := a.store.Load(ctx, key)
+	if err != nil {
+		return fmt.Errorf("%w: load record: %w", ErrStoreUnavailable, err)
+	}
+	p.Writes = snap.Record.tallyOf(p.Generation)
+	for _, w := range open {
+		if w.Record.Generation == p.Generation && w.Record.State == WriteUnknown {
+			p.Writes.Unknown++
+		}
+	}
 	s := a.shardOf(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if j := s.jobs[key]; j != nil {
 		for _, t := range j.tally {
 			if t.Generation == p.Generation {
-				p.Writes = t
+				p.Writes.Applied += t.Applied
+				p.Writes.Declined += t.Declined
+				p.Writes.Unknown += t.Unknown
 			}
 		}
 	}
+	return nil
 }
 
 // awaitOlder waits until no attempt below the job's floor is in flight, at most wait,
@@ -219,15 +246,13 @@ func (a *Authority) Renew(ctx context.Context, ref LeaseRef, ttl int64) (Renewal
 		lost *Refusal
 		at   clock
 	)
-	err := a.do(ctx, ref.Job, func(s Snapshot) (Record, bool) {
-		at = readClock(s)
+	err := a.do(ctx, ref.Job, func(d *draft) {
+		at = readClock(d.Snapshot)
 		var next Record
-		next, out.Lapsed, lost = renew(s.Record, a.base, ref, ttl, at.millis)
-		if lost != nil {
-			return s.Record, false
+		if next, out.Lapsed, lost = renew(d.Record, a.base, ref, ttl, at.millis); lost == nil {
+			out.Lease = *next.Lease
+			d.set(next)
 		}
-		out.Lease = *next.Lease
-		return next, true
 	})
 	if err != nil {
 		return Renewal{}, err
@@ -266,11 +291,13 @@ func (a *Authority) end(ctx context.Context, ref LeaseRef, how Ended, result []b
 		out  Ending
 		lost *Refusal
 	)
-	err := a.do(ctx, ref.Job, func(s Snapshot) (Record, bool) {
+	err := a.do(ctx, ref.Job, func(d *draft) {
 		var next Record
-		next, out.Repeated, lost = end(s.Record, a.base, ref, how, result, s.Now.UnixMilli(), trace)
+		next, out.Repeated, lost = end(d.Record, a.base, ref, how, result, d.Now.UnixMilli(), trace)
 		out.Floor = next.floorFrom(a.base)
-		return next, lost == nil && !out.Repeated
+		if lost == nil && !out.Repeated {
+			d.set(next)
+		}
 	})
 	if err != nil {
 		return Ending{}, err

@@ -144,13 +144,13 @@ func (a *Authority) operate(ctx context.Context, key Job, rule func(Snapshot) (R
 		out     Snapshot
 		refused error
 	)
-	err := a.do(ctx, key, func(s Snapshot) (Record, bool) {
-		next, err := rule(s)
+	err := a.do(ctx, key, func(d *draft) {
+		next, err := rule(d.Snapshot)
 		refused = err
-		changed := err == nil && !sameState(next, s.Record)
-		out = s
-		out.Record = next
-		return next, changed
+		if err == nil && !sameState(next, d.Record) {
+			d.set(next)
+		}
+		out = d.Snapshot
 	})
 	if err == nil {
 		err = refused

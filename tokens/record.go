@@ -31,6 +31,8 @@ type Record struct {
 	// what the job was completed with.
 	Completed bool            `json:"completed,omitempty"`
 	Result    json.RawMessage `json:"result,omitempty"`
+	// Tally counts the keyed writes of the last two generations that made any.
+	Tally [2]Tally `json:"tally,omitzero"`
 	// RaisedAt and RaisedBy say when the floor rose last and in which trace.
 	RaisedAt int64  `json:"raised_at,omitempty"`
 	RaisedBy string `json:"raised_by,omitempty"`
@@ -117,6 +119,31 @@ func (r Record) withPast(p Past) Record {
 	past := make([]Past, 0, len(keep)+1)
 	r.Past = append(append(past, keep...), p)
 	return r
+}
+
+// tallied returns the record with one more settled keyed write of generation g.
+func (r Record) tallied(g Generation, o Outcome) Record {
+	switch {
+	case r.Tally[0].Generation == g:
+		r.Tally[0].add(o)
+	case r.Tally[1].Generation == g:
+		r.Tally[1].add(o)
+	case g > r.Tally[0].Generation:
+		r.Tally[1] = r.Tally[0]
+		r.Tally[0] = Tally{Generation: g}
+		r.Tally[0].add(o)
+	}
+	return r
+}
+
+// tallyOf returns the count of generation g.
+func (r Record) tallyOf(g Generation) Tally {
+	for _, t := range r.Tally {
+		if t.Generation == g {
+			return t
+		}
+	}
+	return Tally{Generation: g}
 }
 
 // raised returns the record with its floor at least g.

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// Store is the whole contract of an engine. It keeps one record per job and has no
-// opinion on what a record means.
+// Store is the whole contract of an engine. It keeps one record per job and one per
+// keyed write, and has no opinion on what they mean, but for two indexes: of the writes
+// that are open, and of those that expire.
 //
 // Consistency: Load returns the newest committed record of a job, also across
 // processes where the engine is shared. Commit is a compare-and-set on one job.
 // There is no promise between jobs.
 //
 // Durability: when Commit returns nil the record is on stable storage and survives
-// kill -9 and power loss. A record never disappears.
+// kill -9 and power loss. A record never disappears; a write does when it is purged.
 //
 // Time: a snapshot carries the store's time, which never runs backwards, not even
 // across a restart, and does not follow steps of the wall clock while it runs.
@@ -35,6 +36,12 @@ type Store interface {
 	// was restarted). An engine that can no longer tell what it holds refuses
 	// every later commit.
 	Commit(ctx context.Context, c Change) (Version, error)
+	// LoadWrite returns the record of a keyed write with its reply, or a zero
+	// record if there is none. Read together with Load, a Commit that expects
+	// that version proves that neither has changed.
+	LoadWrite(ctx context.Context, job Job, key string) (WriteRecord, error)
+	// ListWrites returns keyed writes without their replies.
+	ListWrites(ctx context.Context, q WritesQuery) ([]ListedWrite, error)
 	// List returns known jobs in byte order of namespace and id.
 	List(ctx context.Context, q ListQuery) ([]Listed, error)
 	// Err returns nil while the store takes durable writes, else why not. It
@@ -80,6 +87,35 @@ type Change struct {
 	// Expect is the version that Record was decided on.
 	Expect Version
 	Record Record
+	// Writes change with the record, all or nothing.
+	Writes []WriteChange
+}
+
+// WriteChange is one keyed write to be committed.
+type WriteChange struct {
+	Key    string
+	Record WriteRecord
+	// Purge removes the write and its reply instead.
+	Purge bool
+}
+
+// WritesQuery selects keyed writes, at most Limit of them: those of Job, or of all jobs
+// if Job is zero, that come after After in the order of the list. Open selects those in
+// flight or unknown. ExpiredAt, if not zero, selects those whose Expires is not zero and
+// not above it, in the order of their expiry; else the order is that of job and key.
+type WritesQuery struct {
+	Job       Job
+	Open      bool
+	ExpiredAt int64
+	After     ListedWrite
+	Limit     int
+}
+
+// ListedWrite is one keyed write of a list.
+type ListedWrite struct {
+	Job    Job
+	Key    string
+	Record WriteRecord
 }
 
 // ListQuery selects jobs: those of Namespace whose id begins with Prefix and is

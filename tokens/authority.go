@@ -78,6 +78,8 @@ type job struct {
 	// loaded tells that rec is the committed record.
 	loaded bool
 	rec    Record
+	// version is the record's; a publication of the same one is no news.
+	version Version
 	// before tells that the record is older than this process, so attempts of a
 	// dead one may have been in flight.
 	before bool
@@ -256,6 +258,11 @@ func (a *Authority) serve(s *shard, j *job) {
 // error nothing that was decided counts.
 func (a *Authority) decide(s *shard, j *job, batch []*operation) error {
 	for range maxConflicts {
+		// What queued behind a commit of unknown outcome may not be decided on
+		// a record that is perhaps not on the disk.
+		if p := a.failed.Load(); p != nil {
+			return *p
+		}
 		err := a.try(s, j, batch)
 		switch {
 		case err == nil:
@@ -285,6 +292,9 @@ func (a *Authority) try(s *shard, j *job, batch []*operation) error {
 	if err != nil {
 		return fmt.Errorf("load record: %w", err)
 	}
+	if err := a.checkFloor(s, j, snap); err != nil {
+		return err
+	}
 	old := snap
 	changed := false
 	for _, op := range batch {
@@ -298,24 +308,42 @@ func (a *Authority) try(s *shard, j *job, batch []*operation) error {
 		// the answers, not the new floor in memory.
 		snap.Version, err = a.store.Commit(ctx, Change{Job: j.key, Expect: snap.Version, Record: snap.Record})
 		if err != nil {
+			if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrRefused) && !errors.Is(err, ErrUnknown) {
+				// An engine that breaks its contract: assume the worst.
+				err = fmt.Errorf("%w: %w", ErrUnknown, err)
+			}
 			return fmt.Errorf("commit record: %w", err)
 		}
 		a.count(old, snap)
 	}
-	a.publish(s, j, old.Version, snap.Record, changed)
+	a.publish(s, j, old.Version, snap)
+	return nil
+}
+
+// checkFloor refuses a record whose floor is below one that was durable: the store was
+// rolled back under a running process, and judging by it would admit stale writes.
+func (a *Authority) checkFloor(s *shard, j *job, snap Snapshot) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if snap.Record.Floor < j.rec.Floor {
+		return fmt.Errorf("the store answers floor %d, and floor %d was durable: it was rolled back", snap.Record.Floor, j.rec.Floor)
+	}
 	return nil
 }
 
 // publish makes a committed record the one that memory judges by, and overtakes the
 // attempts that it leaves below the floor.
-func (a *Authority) publish(s *shard, j *job, loaded Version, rec Record, changed bool) {
+func (a *Authority) publish(s *shard, j *job, loaded Version, snap Snapshot) {
 	s.mu.Lock()
+	// Who waits is woken by a change only: each looks by reading the record, and
+	// would wake itself and the others without end.
+	news := !j.loaded || j.version != snap.Version
 	if !j.loaded {
 		j.before = loaded != 0
 	}
-	j.loaded, j.rec = true, rec
-	cut := j.overtake(rec.floorFrom(a.base))
-	if changed {
+	j.loaded, j.rec, j.version = true, snap.Record, snap.Version
+	cut := j.overtake(snap.Record.floorFrom(a.base))
+	if news {
 		j.wake()
 		j.wakeClaimant()
 	}

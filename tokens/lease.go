@@ -136,8 +136,11 @@ func (a *Authority) tryClaim(ctx context.Context, c ClaimRequest, me *claimant) 
 		g = Grant{Lease: *next.Lease, Repeated: repeated, Predecessor: predecessor(next)}
 		return next, !repeated
 	})
-	if err != nil || ref != nil {
-		return Grant{}, ref, err
+	if err != nil {
+		return Grant{}, nil, err // apply may still be running: ref is not ours
+	}
+	if ref != nil {
+		return Grant{}, ref, nil
 	}
 	g.ExpiresIn = at.left(g.Lease.Until)
 	return g, nil, nil

@@ -75,7 +75,7 @@ func DecodeRecord(b []byte) (Record, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return Record{}, fmt.Errorf("decode record: %w", err)
 	}
-	if r.Floor == 0 || r.Seen > MaxGeneration || r.Issued > r.Seen || r.Floor > MaxGeneration+1 ||
+	if r.Floor == 0 || r.Seen > MaxGeneration || r.Issued > r.Seen || r.Issued > r.Floor || r.Floor > MaxGeneration+1 ||
 		(r.Lease != nil && r.Lease.Generation != r.Issued) {
 		return Record{}, fmt.Errorf("decode record: floor %d, seen %d and issued %d contradict each other", r.Floor, r.Seen, r.Issued)
 	}

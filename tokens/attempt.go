@@ -134,12 +134,15 @@ func (j *job) overtake(floor Generation) (cut []Cutter) {
 // Nothing waits for it. End it with Unwatch or Admit. The error is a *Refusal or
 // wraps ErrStoreUnavailable.
 func (a *Authority) Watch(ctx context.Context, at *Attempt) error {
+	checkedLive := false
 	for {
 		s := a.shardOf(at.Job)
 		s.mu.Lock()
 		j := s.jobs[at.Job]
-		if j != nil && j.loaded && !at.LiveLease {
-			_, ref := judge(&j.rec, a.base, &at.Write, 0)
+		if j != nil && j.loaded && (!at.LiveLease || checkedLive) {
+			w := at.Write
+			w.LiveLease = false // judged by the store's time below
+			_, ref := judge(&j.rec, a.base, &w, 0)
 			if ref == nil {
 				at.shard, at.job, at.stage = s, j, stageWatching
 				j.watchers.add(at)
@@ -154,9 +157,7 @@ func (a *Authority) Watch(ctx context.Context, at *Attempt) error {
 		if err := a.judgeStored(ctx, at); err != nil {
 			return err
 		}
-		if at.LiveLease {
-			return nil
-		}
+		checkedLive = true
 	}
 }
 

@@ -84,6 +84,8 @@ type job struct {
 	// loaded tells that rec is the committed record.
 	loaded bool
 	rec    Record
+	// version is the record's; a publication of the same one is no news.
+	version Version
 	// before tells that the record is older than this process, so attempts of a
 	// dead one may have been in flight.
 	before bool
@@ -216,8 +218,12 @@ type operation struct {
 	// published is called under the shard's lock once what apply decided is
 	// durable, before the new floor overtakes anybody; nil for nothing to do.
 	published func(s *shard, j *job)
-	done      chan struct{}
-	err       error
+	// gone is set when nobody waits for the answer any more; skipped tells that
+	// the operation was left out for that.
+	gone    atomic.Bool
+	skipped bool
+	done    chan struct{}
+	err     error
 }
 
 // draft is what operations change before it is committed.
@@ -286,7 +292,8 @@ func (a *Authority) run(ctx context.Context, key Job, op *operation) error {
 	case <-op.done:
 		return op.err
 	case <-ctx.Done():
-		// The operation goes on; whoever asked does not learn its outcome.
+		// What has been decided goes on; whoever asked does not learn it.
+		op.gone.Store(true)
 		return fmt.Errorf("wait for the store: %w", context.Cause(ctx))
 	}
 }
@@ -315,6 +322,11 @@ func (a *Authority) serve(s *shard, j *job) {
 // error nothing that was decided counts.
 func (a *Authority) decide(s *shard, j *job, batch []*operation) error {
 	for range maxConflicts {
+		// What queued behind a commit of unknown outcome may not be decided on
+		// a record that is perhaps not on the disk.
+		if p := a.failed.Load(); p != nil {
+			return *p
+		}
 		err := a.try(s, j, batch)
 		switch {
 		case err == nil:
@@ -344,20 +356,41 @@ func (a *Authority) try(s *shard, j *job, batch []*operation) error {
 	if err != nil {
 		return err
 	}
+	if err := a.checkFloor(s, j, d.Snapshot); err != nil {
+		return err
+	}
 	old := d.Snapshot
 	for _, op := range batch {
-		op.apply(d)
+		// Nobody may get a lease, or an attempt, that he does not know of.
+		if op.skipped = op.gone.Load(); !op.skipped {
+			op.apply(d)
+		}
 	}
 	if d.changed {
 		// Nothing below this line happens before the record is durable: not
 		// the answers, not the new floor in memory.
 		d.Version, err = a.store.Commit(ctx, d.change(j.key))
 		if err != nil {
+			if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrRefused) && !errors.Is(err, ErrUnknown) {
+				// An engine that breaks its contract: assume the worst.
+				err = fmt.Errorf("%w: %w", ErrUnknown, err)
+			}
 			return fmt.Errorf("commit record: %w", err)
 		}
 		a.count(old, d.Snapshot)
 	}
 	a.publish(s, j, old.Version, d, batch)
+	return nil
+}
+
+// checkFloor refuses a record whose floor is below one that was durable: the store was
+// rolled back under a running process, and judging by it would admit stale writes.
+func (a *Authority) checkFloor(s *shard, j *job, snap Snapshot) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if snap.Record.Floor < j.rec.Floor {
+		return fmt.Errorf("the store answers floor %d, and floor %d was durable: it was rolled back", snap.Record.Floor, j.rec.Floor)
+	}
 	return nil
 }
 
@@ -385,17 +418,22 @@ func (a *Authority) load(ctx context.Context, key Job, batch []*operation) (*dra
 // attempts that it leaves below the floor.
 func (a *Authority) publish(s *shard, j *job, loaded Version, d *draft, batch []*operation) {
 	s.mu.Lock()
+	// Who waits is woken by a change only: each looks by reading the record, and
+	// would wake itself and the others without end.
+	news := !j.loaded || j.version != d.Version
 	if !j.loaded {
 		j.before = loaded != 0
 	}
+	// Attempts that begin with this commit come first: a floor that rose in the same
+	// commit, after they were judged, overtakes them like any other.
 	for _, op := range batch {
-		if op.published != nil {
+		if op.published != nil && !op.skipped {
 			op.published(s, j)
 		}
 	}
-	j.loaded, j.rec = true, d.Record
+	j.loaded, j.rec, j.version = true, d.Record, d.Version
 	cut := j.overtake(d.Record.floorFrom(a.base))
-	if d.changed {
+	if news {
 		j.wake()
 		j.wakeClaimant()
 	}

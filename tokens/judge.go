@@ -49,7 +49,10 @@ func judge(r *Record, base Generation, w *Write, now int64) (verdict, *Refusal) 
 	if w.LiveLease && (r.Lease == nil || r.Lease.Generation != w.Generation || now >= r.Lease.Until) {
 		return 0, &Refusal{Err: ErrLeaseExpired, Floor: floor}
 	}
-	if w.Generation > r.Floor {
+	// On a job that follows an outside issuer a write at the floor itself may be the
+	// first of its generation, after a revocation. It has to be remembered as seen,
+	// or a claim would issue the same generation again.
+	if w.Generation > r.Floor || r.Issued == 0 && w.Generation > r.Seen {
 		return verdictRaise, nil
 	}
 	return verdictGo, nil

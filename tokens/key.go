@@ -2,8 +2,10 @@ package tokens
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 )
@@ -89,8 +91,8 @@ type WriteRecord struct {
 
 // Reply is an upstream's reply as it is kept for replays.
 type Reply struct {
-	Header http.Header `json:"header"`
-	Body   []byte      `json:"body"`
+	Header http.Header
+	Body   []byte
 }
 
 // IsOpen reports whether the write is in flight or unknown: an engine keeps an index of
@@ -124,21 +126,28 @@ func DecodeWrite(b []byte) (WriteRecord, error) {
 	return WriteRecord{}, fmt.Errorf("decode write: unknown state %q", w.State)
 }
 
-// EncodeReply returns the form in which every engine stores a reply.
+// EncodeReply returns the form in which every engine stores a reply: the length of the
+// header as JSON, the header, the body.
 func EncodeReply(r *Reply) ([]byte, error) {
-	b, err := json.Marshal(r)
+	h, err := json.Marshal(r.Header)
 	if err != nil {
 		return nil, fmt.Errorf("encode reply: %w", err)
 	}
-	return b, nil
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(h)+len(r.Body)), uint32(len(h)))
+	return append(append(b, h...), r.Body...), nil
 }
 
 // DecodeReply is the inverse of EncodeReply.
 func DecodeReply(b []byte) (*Reply, error) {
+	if len(b) < 4 || int(binary.BigEndian.Uint32(b)) > len(b)-4 {
+		return nil, errors.New("decode reply: it is cut short")
+	}
+	n := int(binary.BigEndian.Uint32(b))
 	var r Reply
-	if err := json.Unmarshal(b, &r); err != nil {
+	if err := json.Unmarshal(b[4:4+n], &r.Header); err != nil {
 		return nil, fmt.Errorf("decode reply: %w", err)
 	}
+	r.Body = append([]byte(nil), b[4+n:]...)
 	return &r, nil
 }
 

@@ -145,8 +145,11 @@ func (a *Authority) tryClaim(ctx context.Context, c ClaimRequest, me *claimant) 
 			d.set(next)
 		}
 	})
-	if err != nil || ref != nil {
-		return Grant{}, ref, err
+	if err != nil {
+		return Grant{}, nil, err // apply may still be running: ref is not ours
+	}
+	if ref != nil {
+		return Grant{}, ref, nil
 	}
 	g.ExpiresIn = at.left(g.Lease.Until)
 	return g, nil, nil

@@ -40,7 +40,7 @@ func States() []State {
 }
 
 func (a *Authority) view(l Listed) View {
-	r := l.Record
+	r := l.Record.withoutSecrets()
 	v := View{Job: l.Job, Record: r, Floor: r.floorFrom(a.base)}
 	switch {
 	case r.Completed:
@@ -80,6 +80,9 @@ func (a *Authority) Job(ctx context.Context, key Job) (View, error) {
 // List returns jobs in byte order of their ids, only those in the given state unless
 // it is empty, and where to go on; the cursor is empty at the end.
 func (a *Authority) List(ctx context.Context, q ListQuery, state State) (views []View, cursor string, err error) {
+	if q.Limit <= 0 {
+		return nil, "", nil
+	}
 	limit := q.Limit
 	for {
 		page, err := a.store.List(ctx, q)
@@ -122,6 +125,9 @@ func (a *Authority) Revoke(ctx context.Context, key Job, expected Generation, tr
 // outside issuer calls it at takeover. A lease below the floor is revoked. The error
 // is as for Revoke.
 func (a *Authority) Fence(ctx context.Context, key Job, floor Generation, trace string) (View, error) {
+	if floor == 0 || floor > MaxGeneration {
+		return View{}, fmt.Errorf("%w: a floor is from 1 to %d", ErrInvalidGeneration, MaxGeneration)
+	}
 	return a.operate(ctx, key, func(s Snapshot) (Record, error) {
 		return fence(s.Record, floor, s.Now.UnixMilli(), trace), nil
 	})

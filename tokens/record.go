@@ -77,7 +77,7 @@ func DecodeRecord(b []byte) (Record, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return Record{}, fmt.Errorf("decode record: %w", err)
 	}
-	if r.Floor == 0 || r.Seen > MaxGeneration || r.Issued > r.Seen || r.Floor > MaxGeneration+1 ||
+	if r.Floor == 0 || r.Seen > MaxGeneration || r.Issued > r.Seen || r.Issued > r.Floor || r.Floor > MaxGeneration+1 ||
 		(r.Lease != nil && r.Lease.Generation != r.Issued) {
 		return Record{}, fmt.Errorf("decode record: floor %d, seen %d and issued %d contradict each other", r.Floor, r.Seen, r.Issued)
 	}
@@ -144,6 +144,22 @@ func (r Record) tallyOf(g Generation) Tally {
 		}
 	}
 	return Tally{Generation: g}
+}
+
+// withoutSecrets returns the record as others may see it.
+func (r Record) withoutSecrets() Record {
+	if r.Lease != nil {
+		l := *r.Lease
+		l.ID, l.ClaimID = "", ""
+		r.Lease = &l
+	}
+	past := make([]Past, len(r.Past))
+	for i, p := range r.Past {
+		p.ID = ""
+		past[i] = p
+	}
+	r.Past = past
+	return r
 }
 
 // raised returns the record with its floor at least g.

@@ -29,6 +29,7 @@ type disk struct {
 	mu      sync.Mutex
 	wall    func() time.Time
 	rows    map[tokens.Job]row
+	writes  map[writeName]writeRow
 	version tokens.Version
 	// high is the latest time that the store has told anybody.
 	high time.Time
@@ -47,7 +48,7 @@ func NewMemory(now func() time.Time) *Memory {
 	if now == nil {
 		now = time.Now
 	}
-	d := &disk{wall: now, rows: make(map[tokens.Job]row)}
+	d := &disk{wall: now, rows: make(map[tokens.Job]row), writes: make(map[writeName]writeRow)}
 	d.info = tokens.Info{Engine: "memory", ID: strings.ToLower(rand.Text()[:8]), Exclusive: true}
 	return d.open()
 }
@@ -144,8 +145,19 @@ func (m *Memory) Commit(ctx context.Context, c tokens.Change) (tokens.Version, e
 	case m.disk.rows[c.Job].version != c.Expect:
 		return 0, fmt.Errorf("commit %q: %w", c.Job, tokens.ErrConflict)
 	}
+	changes, err := encodeWrites(c)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", tokens.ErrRefused, err)
+	}
 	m.disk.now()
 	m.disk.version++
+	for name, r := range changes {
+		if r.encoded == nil {
+			delete(m.disk.writes, name)
+		} else {
+			m.disk.writes[name] = r
+		}
+	}
 	m.disk.rows[c.Job] = row{encoded: encoded, version: m.disk.version}
 	return m.disk.version, nil
 }

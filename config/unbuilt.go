@@ -19,14 +19,7 @@ func unbuilt() []string {
 		"store.etcd",
 		"routes[].upstream_protocol",
 		"routes[].enforcement",
-		"routes[].once_per_generation",
 		"routes[].websocket",
-		"routes[].idempotency.on_duplicate",
-		"routes[].idempotency.on_unknown",
-		"routes[].idempotency.wait",
-		"routes[].idempotency.retention",
-		"routes[].idempotency.max_reply",
-		"routes[].idempotency.store_reply",
 	}
 }
 

@@ -30,6 +30,9 @@ type Options struct {
 	// BodyTimeout bounds the reception of a request body, because the server's
 	// own read timeout would also cut claims that wait; 10 s if zero.
 	BodyTimeout time.Duration
+	// Retention is how long a write is remembered after an operator resolved it;
+	// 24 h if zero.
+	Retention time.Duration
 	// Ready returns nil while writes are served, else why not; the Authority's
 	// Err if nil.
 	Ready func() error
@@ -49,6 +52,9 @@ func New(opt Options) http.Handler {
 	}
 	if opt.MaxWait == 0 {
 		opt.MaxWait = 5 * time.Minute
+	}
+	if opt.Retention == 0 {
+		opt.Retention = 24 * time.Hour
 	}
 	if opt.BodyTimeout == 0 {
 		opt.BodyTimeout = 10 * time.Second
@@ -74,6 +80,9 @@ func New(opt Options) http.Handler {
 	r.Post(wire.PathRevoke, s.operation("revoke", s.revoke))
 	r.Post(wire.PathFence, s.operation("fence", s.fence))
 	r.Post(wire.PathReopen, s.operation("reopen", s.reopen))
+
+	r.Get(wire.PathWrites, s.answer(s.writes))
+	r.Post(wire.PathResolve, s.operation("resolve", s.resolve))
 
 	r.Get(wire.PathHealth, s.health)
 	r.Get(wire.PathReady, s.ready)
@@ -142,9 +151,9 @@ func resultOf(p *wire.Problem) string {
 		return "lost"
 	case wire.CodeInvalidRequest.Name, wire.CodeRequestTooLarge.Name, wire.CodeUnsupportedMedia.Name:
 		return "invalid"
-	case wire.CodeJobNotFound.Name:
+	case wire.CodeJobNotFound.Name, wire.CodeWriteNotFound.Name:
 		return "not-found"
-	case wire.CodeGenerationMismatch.Name, wire.CodeGenerationsExhausted.Name:
+	case wire.CodeWriteSettled.Name, wire.CodeWriteInProgress.Name, wire.CodeGenerationMismatch.Name, wire.CodeGenerationsExhausted.Name:
 		return "conflict"
 	case wire.CodeStoreUnavailable.Name, wire.CodeOverloaded.Name:
 		return "unavailable"

@@ -51,7 +51,7 @@ func claimResponse(jobID string, g tokens.Grant) wire.ClaimResponse {
 		out.Predecessor = &wire.Predecessor{
 			Generation: p.Generation, Owner: p.Owner, Ended: p.Ended, InFlight: p.InFlight,
 			Writes:     wire.Writes{Applied: p.Writes.Applied, Declined: p.Writes.Declined, Unknown: p.Writes.Unknown},
-			Unresolved: []wire.Unresolved{},
+			Unresolved: writes(p.Unresolved),
 		}
 	}
 	return out

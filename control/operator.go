@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/fenceproxy/fenceproxy/internal/wire"
@@ -121,14 +120,7 @@ func (s *server) jobs(r *http.Request) (reply, *wire.Problem) {
 	if state != "" && !slices.Contains(tokens.States(), state) {
 		c.fail("state", "is %q; it is one of %v", state, tokens.States())
 	}
-	limit := wire.DefaultPage
-	if v := q["limit"]; v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > wire.MaxPage {
-			c.fail("limit", "is %q; it is a whole number from 1 to %d", v, wire.MaxPage)
-		}
-		limit = n
-	}
+	limit := c.limit(q["limit"])
 	if c.p != nil {
 		return reply{}, c.p
 	}

@@ -56,6 +56,13 @@ func (s *server) refuse(r *http.Request, sub subject, err error) *wire.Problem {
 		p.Detail = fmt.Sprintf("job %q is completed, so nobody can claim it; \"fenceproxy job reopen\" lets it run again", sub.job)
 	case wire.CodeJobNotFound:
 		p.Detail = fmt.Sprintf("job %q was never claimed, written to or fenced here; check its spelling, ids are compared byte for byte", sub.job)
+	case wire.CodeWriteNotFound:
+		p.Detail = fmt.Sprintf("job %q has no write under this key; \"fenceproxy write list --job %s\" shows what it has", sub.job, sub.job)
+	case wire.CodeWriteSettled:
+		p.Detail = fmt.Sprintf("the write is %s already, so there is nothing to resolve", ref.Write.State)
+	case wire.CodeWriteInProgress:
+		p.RetryAfter = leastRetry
+		p.Detail = "the write is in flight; its outcome is recorded when the upstream answers"
 	case wire.CodeGenerationsExhausted:
 		p.Detail = fmt.Sprintf("job %q has used the highest generation, %d; go on under another job id", sub.job, tokens.MaxGeneration)
 	case wire.CodeStoreUnavailable:

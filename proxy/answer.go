@@ -16,6 +16,8 @@ import (
 const (
 	// maxDiscard is how much of an unread body is read after a refusal, in bytes.
 	maxDiscard = 64 << 10
+	// retrySoon is the Retry-After of what is over in a moment.
+	retrySoon = time.Second
 	// partTime is how long a caller that is still sending gets to read its answer.
 	partTime = 500 * time.Millisecond
 )
@@ -27,6 +29,7 @@ type answer struct {
 	headers []string
 	after   time.Duration
 	refusal *tokens.Refusal
+	replay  *tokens.WriteRecord // to be answered with, instead of a problem
 }
 
 func overloaded(why string) answer {
@@ -61,7 +64,13 @@ func (ex *exchange) judged(err error) *answer {
 	case !ok:
 		// The caller is gone, or the proxy gives up a drain.
 		*a = overloaded("the request was given up while it waited: " + err.Error())
+	case errors.Is(err, tokens.ErrKeyReused), errors.Is(err, tokens.ErrWriteInProgress),
+		errors.Is(err, tokens.ErrAlreadyApplied), errors.Is(err, tokens.ErrOutcomeUnknown):
+		ex.keyAnswer(a, err)
 	case errors.Is(err, tokens.ErrStaleGeneration):
+		if a.refusal.Write == nil {
+			a.refusal.Key, a.refusal.Write = ex.fence.key, ex.p.authority.Known(ex.r.Context(), ex.attempt.Job, ex.fence.key)
+		}
 		a.detail = fmt.Sprintf("generation %d was %s, the floor is %d; stop this worker", g, a.refusal.Ended, a.refusal.Floor)
 	case errors.Is(err, tokens.ErrUnissuedGeneration):
 		a.detail = fmt.Sprintf("generation %d was never issued for this job; use the one that the claim returned", g)
@@ -104,6 +113,9 @@ func (ex *exchange) refuse(a answer) {
 
 	p := wire.NewProblem(a.code, a.detail)
 	p.JobID, p.Generation, p.Floor, p.Ended = ex.fence.jobID, ex.fence.generation, floor, ended
+	if a.refusal != nil {
+		p.About = writeOf(a.refusal.Key, a.refusal.Write)
+	}
 	p.Headers, p.RetryAfter, p.Outcome = a.headers, a.after, ex.outcome.String()
 	h := ex.w.Header()
 	ex.fenceHeaders(h, decisionRefused, floor)
@@ -162,6 +174,7 @@ func (ex *exchange) noRoute(a *answer) {
 var (
 	decisionForwarded = []string{wire.DecisionForwarded}
 	decisionRefused   = []string{wire.DecisionRefused}
+	decisionReplayed  = []string{wire.DecisionReplayed}
 	outcomeValues     = [...][]string{
 		tokens.Applied:        {tokens.Applied.String()},
 		tokens.Declined:       {tokens.Declined.String()},

@@ -132,6 +132,9 @@ func (s *stream) Read(p []byte) (int, error) {
 	}
 	n, err := s.ex.readBody(p)
 	s.total += int64(n)
+	if s.ex.digest != nil {
+		_, _ = s.ex.digest.Write(p[:n]) // a hash does not fail
+	}
 	if m := s.ex.rt.BodyMax; m > 0 && s.total > m {
 		err = errTooLarge
 	}

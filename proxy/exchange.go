@@ -35,7 +35,8 @@ type exchange struct {
 	code     string
 
 	send   Send
-	whole  bool // the body is in memory
+	digest bodyDigest // of the caller's body; nil for a write without a key
+	whole  bool       // the body is in memory
 	pooled *[]byte
 	stream *stream
 

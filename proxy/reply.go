@@ -25,8 +25,19 @@ func (ex *exchange) reply(res *http.Response) {
 	defer func() { _ = res.Body.Close() }() // read to its end, or given up
 	sentWhole := ex.headCame()
 	var floor tokens.Generation
+	var kept *captured
 	if ex.fenced {
 		ex.outcome = classify(&ex.rt.Route, res)
+		if ex.keyed() {
+			// Durable before the caller has its answer, so that the answer and a
+			// replay can not contradict each other.
+			s, capture := ex.keepReply(res)
+			ex.record(s)
+			if capture {
+				kept = &captured{ReadCloser: res.Body, most: ex.rt.MaxReply}
+				res.Body = kept
+			}
+		}
 		if sentWhole {
 			floor = ex.settle(ex.outcome)
 		} else {
@@ -52,6 +63,12 @@ func (ex *exchange) reply(res *http.Response) {
 	}
 	ex.w.WriteHeader(res.StatusCode)
 	err := ex.copyBody(res)
+	if kept != nil && kept.whole && !kept.over {
+		ex.record(tokens.Settlement{
+			Outcome: ex.outcome, Status: res.StatusCode, Location: res.Header.Get("Location"),
+			Reply: &tokens.Reply{Header: keptHeader(res.Header), Body: kept.body},
+		})
+	}
 	if err != nil {
 		// Too late for an answer: the caller must not take this for a whole
 		// reply. The server closes the connection.

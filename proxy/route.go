@@ -51,6 +51,20 @@ type Route struct {
 	RequireLease bool
 	LiveLease    bool
 	RequireKey   bool
+	// RefuseDuplicates answers a repeated write with already-applied instead of
+	// the stored reply; DuplicateWait is how long it waits for one in flight.
+	// ForwardUnknown sends a write again whose earlier attempt is unknown.
+	// OncePerGeneration allows one write per generation of a job.
+	RefuseDuplicates  bool
+	DuplicateWait     time.Duration
+	ForwardUnknown    bool
+	OncePerGeneration bool
+	// Retention is how long a settled key is remembered. StoreReply keeps
+	// replies of at most MaxReply bytes; without it only that and how the write
+	// was settled.
+	Retention  time.Duration
+	StoreReply bool
+	MaxReply   int64
 	// ForwardFence sends the fence headers on to the upstream.
 	ForwardFence bool
 

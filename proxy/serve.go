@@ -34,7 +34,11 @@ func (p *Proxy) find(r *http.Request) (*route, *answer) {
 // serve takes a request from its headers to its answer.
 func (ex *exchange) serve() {
 	body, whole, refused := ex.admit()
-	if refused != nil {
+	switch {
+	case refused != nil && refused.replay != nil:
+		ex.replay(refused.replay, refused.refusal.Floor)
+		return
+	case refused != nil:
 		ex.refuse(*refused)
 		return
 	}
@@ -89,23 +93,24 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	}
 	if ex.r.ContentLength != 0 {
 		if body, whole, err = ex.receive(); err != nil {
-			if ex.stopped() == nil {
-				return nil, false, brokenBody(ex, err)
-			}
-			// Overtaken while the body came: judged again, it is stale.
-			if err := authority.Watch(ctx, at); err != nil {
-				return nil, false, ex.judged(err)
+			if errors.Is(ex.stopped(), errOvertaken) {
+				return nil, false, ex.judged(authority.Overtaken(at))
 			}
 			return nil, false, brokenBody(ex, err)
 		}
 	}
+	ex.keying(body, whole)
 	began := time.Now()
 	err = authority.Admit(ctx, at)
 	ex.rt.metrics.Admission(time.Since(began).Seconds(), ex.traceID)
 	if at.Waited > 0 {
 		ex.rt.metrics.TakeoverWait(at.Waited.Seconds())
 	}
-	if err != nil {
+	var ref *tokens.Refusal
+	switch {
+	case errors.As(err, &ref) && errors.Is(err, tokens.ErrAlreadyApplied):
+		return nil, false, ex.duplicate(ref, whole)
+	case err != nil:
 		return nil, false, ex.judged(err)
 	}
 	ex.admitted = true
@@ -131,6 +136,8 @@ func (ex *exchange) forward() {
 	}
 	req, refused := ex.outRequest(ctx)
 	if refused != nil {
+		ex.outcome = tokens.NotSent
+		ex.record(tokens.Settlement{Outcome: tokens.NotSent})
 		ex.settle(tokens.NotSent)
 		ex.refuse(*refused)
 		return
@@ -220,9 +227,11 @@ func (ex *exchange) settle(o tokens.Outcome) tokens.Generation {
 func (ex *exchange) settleGone() {
 	ex.send.Abort()
 	if !ex.send.Touched() {
+		ex.record(tokens.Settlement{Outcome: tokens.NotSent})
 		ex.settle(tokens.NotSent)
 		return
 	}
+	ex.record(tokens.Settlement{Outcome: tokens.OutcomeUnknown})
 	if ex.rt.Linger == 0 {
 		ex.settle(tokens.OutcomeUnknown)
 		return

@@ -21,6 +21,7 @@ type Metrics struct {
 	inFlight                                            *prometheus.GaugeVec
 	request, admission, upstream, takeoverWait, storage *prometheus.HistogramVec
 	batch                                               prometheus.Histogram
+	purged                                              prometheus.Counter
 
 	leases map[string]map[string]prometheus.Counter // by operation and result; read only after NewMetrics
 
@@ -60,6 +61,10 @@ func NewMetrics(b Build, routes, codes []string) *Metrics {
 		}),
 	}
 
+	m.purged = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "fenceproxy", Name: "keys_purged_total",
+		Help: "Keys forgotten after their retention; a later write under one is a new write.",
+	})
 	leases := counters("lease_operations_total", "Calls of the lease API, by result.", "operation", "result")
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: "fenceproxy", Name: "build_info", Help: "Always 1; the labels say which program runs.",
@@ -69,7 +74,7 @@ func NewMetrics(b Build, routes, codes []string) *Metrics {
 
 	m.registry.MustRegister(
 		m.writes, m.rejections, m.outcomes, m.takeovers, m.inFlight,
-		m.request, m.admission, m.upstream, m.takeoverWait, m.storage, m.batch, leases, info,
+		m.request, m.admission, m.upstream, m.takeoverWait, m.storage, m.batch, m.purged, leases, info,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -148,6 +153,22 @@ func (m *Metrics) Observe(leasesHeld, jobs func() float64) {
 		}, jobs),
 	)
 }
+
+// ObserveUnknown reports the keyed writes whose outcome is unknown, and the age of the oldest in seconds. It must be called
+// at most once; read may be called concurrently.
+func (m *Metrics) ObserveUnknown(read func() (n, oldestSeconds float64)) {
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "fenceproxy", Name: "unknown_writes", Help: "Keyed writes whose outcome is unknown and not resolved.",
+		}, func() float64 { n, _ := read(); return n }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "fenceproxy", Name: "unknown_oldest_seconds", Help: "Age of the oldest write whose outcome is unknown; 0 if there is none.",
+		}, func() float64 { _, age := read(); return age }),
+	)
+}
+
+// KeysPurged counts keys that were forgotten after their retention: a later write under one of them is a new write.
+func (m *Metrics) KeysPurged(n int) { m.purged.Add(float64(n)) }
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "fenceproxy", Name: name, Help: help}, labels)

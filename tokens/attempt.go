@@ -44,8 +44,9 @@ type Attempt struct {
 	next  *Attempt
 	// id names the attempt of a keyed write; records are what was committed of
 	// it, by key.
-	id      string
-	records map[string]WriteRecord
+	id       string
+	records  map[string]WriteRecord
+	recorded bool
 }
 
 // stage of an attempt. The shard's lock protects it.

@@ -28,6 +28,11 @@ const (
 	WriteUnknown WriteState = "unknown"
 )
 
+// WriteStates lists every state.
+func WriteStates() []WriteState {
+	return []WriteState{WriteInFlight, WriteApplied, WriteDeclined, WriteNotSent, WriteUnknown}
+}
+
 // stateOf is the state of a write whose attempt ended with an outcome.
 func stateOf(o Outcome) WriteState {
 	switch o {

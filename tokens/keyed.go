@@ -140,13 +140,13 @@ func (a *Authority) awaitDuplicate(ctx context.Context, at *Attempt, ref *Refusa
 }
 
 // Record makes the outcome of a keyed write durable; it does nothing for one without a
-// key. The attempt stays registered until Settle. After an error the write counts as
-// unknown, never as free.
+// key. The attempt stays registered until Settle. It may be called again, to add the
+// reply. After an error the write counts as unknown, never as free.
 func (a *Authority) Record(ctx context.Context, at *Attempt, s Settlement) error {
 	if at.id == "" {
 		return nil
 	}
-	return a.do(ctx, at.Job, func(d *draft) {
+	err := a.do(ctx, at.Job, func(d *draft) {
 		now := d.Now.UnixMilli()
 		counted := false
 		for _, key := range at.keys() {
@@ -161,12 +161,14 @@ func (a *Authority) Record(ctx context.Context, at *Attempt, s Settlement) error
 				continue
 			}
 			d.setWrite(key, next)
-			if !counted && s.Outcome != OutcomeUnknown {
+			if !counted && !at.recorded && s.Outcome != OutcomeUnknown {
 				d.set(d.Record.tallied(at.Generation, s.Outcome))
 			}
 			counted = true
 		}
 	})
+	at.recorded = at.recorded || err == nil
+	return err
 }
 
 // Known returns what is known of the write under a key, for the answer to a write that
@@ -249,8 +251,12 @@ func (a *Authority) Resolve(ctx context.Context, key Job, name string, v Verdict
 // Sweep purges settled writes whose time is up and whose job nobody holds, by the store's
 // clock, and returns how many. Unknown ones are never purged. The error wraps
 // ErrStoreUnavailable or is the cause of ctx.
-func (a *Authority) Sweep(ctx context.Context, now time.Time) (purged int, err error) {
-	q := WritesQuery{ExpiredAt: now.UnixMilli(), Limit: 500}
+func (a *Authority) Sweep(ctx context.Context) (purged int, err error) {
+	now, err := a.store.Load(ctx, Job{ID: " "}) // no job has this id; its time is the store's
+	if err != nil {
+		return 0, fmt.Errorf("%w: read the store's time: %w", ErrStoreUnavailable, err)
+	}
+	q := WritesQuery{ExpiredAt: now.Now.UnixMilli(), Limit: 500}
 	for {
 		page, err := a.store.ListWrites(ctx, q)
 		if err != nil {

@@ -42,6 +42,7 @@ type daemon struct {
 	control     *http.Server
 	dataLn      net.Listener
 	controlLn   net.Listener
+	sweeper     *sweeper
 	dataDone    chan struct{}
 	controlDone chan struct{}
 }
@@ -98,10 +99,13 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 	if err != nil {
 		return nil, err
 	}
+	metrics.ObserveUnknown(newUnknownGauge(d.authority).read)
 	api := control.New(control.Options{
 		Authority: d.authority, Metrics: metrics, Logger: log,
 		MinTTL: cfg.Leases.MinTTL, MaxTTL: cfg.Leases.MaxTTL, Ready: d.ready,
+		Retention: cfg.Defaults.Idempotency.Retention,
 	})
+	d.sweeper = newSweeper(d.authority, d.store, metrics, log)
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	d.data = &http.Server{
 		Handler: d.proxy, ErrorLog: errorLog,
@@ -144,6 +148,7 @@ func (d *daemon) start() <-chan error {
 			failed <- err
 		}
 	}
+	d.sweeper.start()
 	go run(d.control, d.controlLn, d.controlDone)
 	go run(d.data, d.dataLn, d.dataDone)
 	return failed
@@ -162,6 +167,7 @@ func (d *daemon) stop() bool {
 	// release while their last writes finish.
 	shut(d.control)
 	<-d.controlDone
+	d.sweeper.stop()
 	d.release()
 	return clean
 }

@@ -55,6 +55,6 @@ A lease is temporary ownership, never exactly-once.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServeCommand(), newJobCommand(), newCheckConfigCommand(), newVersionCommand())
+	root.AddCommand(newServeCommand(), newJobCommand(), newWriteCommand(), newCheckConfigCommand(), newVersionCommand())
 	return root
 }

@@ -50,6 +50,26 @@ func (t *timedStore) List(ctx context.Context, q tokens.ListQuery) ([]tokens.Lis
 	return t.Store.List(ctx, q)
 }
 
+// LoadWrite implements tokens.Store.
+func (t *timedStore) LoadWrite(ctx context.Context, job tokens.Job, key string) (tokens.WriteRecord, error) {
+	defer t.observe("load", time.Now())
+	return t.Store.LoadWrite(ctx, job, key)
+}
+
+// ListWrites implements tokens.Store.
+func (t *timedStore) ListWrites(ctx context.Context, q tokens.WritesQuery) ([]tokens.ListedWrite, error) {
+	defer t.observe("list", time.Now())
+	return t.Store.ListWrites(ctx, q)
+}
+
+// Compact gives back the space of what was purged, if the engine can.
+func (t *timedStore) Compact() error {
+	if c, ok := t.Store.(compacter); ok {
+		return c.Compact()
+	}
+	return nil
+}
+
 func (t *timedStore) observe(operation string, began time.Time) {
 	t.metrics.StoreOperation(t.engine, operation, time.Since(began).Seconds())
 }

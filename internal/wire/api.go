@@ -19,6 +19,8 @@ const (
 	PathRevoke      = "/v1/job/revoke"
 	PathFence       = "/v1/job/fence"
 	PathReopen      = "/v1/job/reopen"
+	PathWrites      = "/v1/writes"
+	PathResolve     = "/v1/write/resolve"
 	PathHealth      = "/healthz"
 	PathReady       = "/readyz"
 	PathMetrics     = "/metrics"
@@ -82,7 +84,7 @@ type Predecessor struct {
 	InFlight int    `json:"in_flight"`
 	Writes   Writes `json:"writes"`
 	// Unresolved is never null.
-	Unresolved []Unresolved `json:"unresolved"`
+	Unresolved []Write `json:"unresolved"`
 }
 
 // Writes counts settled writes by outcome.
@@ -92,15 +94,52 @@ type Writes struct {
 	Unknown  int64 `json:"unknown"`
 }
 
-// Unresolved is a keyed write whose outcome nobody knows.
-type Unresolved struct {
+// Write is a keyed write as it is shown.
+type Write struct {
+	// JobID is left out where the job is known.
+	JobID      string            `json:"job_id,omitempty"`
 	Key        string            `json:"key"`
 	Method     string            `json:"method"`
 	Path       string            `json:"path"`
 	Route      string            `json:"route"`
 	Generation tokens.Generation `json:"generation"`
-	State      string            `json:"state"`
+	State      tokens.WriteState `json:"state"`
 	Started    string            `json:"started"`
+	// Settled, Status and Location are left out while they are not known.
+	Settled  string `json:"settled,omitempty"`
+	Status   int    `json:"status,omitempty"`
+	Location string `json:"location,omitempty"`
+	// ReplyKept tells that the reply can be repeated, Resolved that an operator
+	// said what became of the write.
+	ReplyKept bool `json:"reply_kept,omitempty"`
+	Resolved  bool `json:"resolved,omitempty"`
+}
+
+// WriteFrom shows a keyed write.
+func WriteFrom(l tokens.ListedWrite) Write {
+	r := l.Record
+	w := Write{
+		JobID: l.Job.ID, Key: l.Key, Method: r.Method, Path: r.Path, Route: r.Route, Generation: r.Generation, State: r.State,
+		Started: FormatTime(r.Started), Status: r.Status, Location: r.Location, ReplyKept: r.HasReply, Resolved: r.Resolved,
+	}
+	if r.Settled != 0 {
+		w.Settled = FormatTime(r.Settled)
+	}
+	return w
+}
+
+// WritesResponse is the answer to PathWrites.
+type WritesResponse struct {
+	// Writes is never null.
+	Writes []Write `json:"writes"`
+}
+
+// ResolveRequest is the body of PathResolve.
+type ResolveRequest struct {
+	JobID   string         `json:"job_id" wire:"required"`
+	Key     string         `json:"key" wire:"required"`
+	Outcome tokens.Verdict `json:"outcome" wire:"required"`
+	Reason  string         `json:"reason,omitempty"`
 }
 
 // RenewRequest is the body of PathRenew, and one entry of PathRenewLeases.

@@ -53,10 +53,10 @@ var (
 	CodeLeaseMismatch       = Code{"lease-mismatch", http.StatusPreconditionFailed, RetryNever, "The lease id is not this generation's", tokens.ErrLeaseMismatch}
 	CodeLeaseExpired        = Code{"lease-expired", http.StatusPreconditionFailed, RetryNever, "The lease has run out", tokens.ErrLeaseExpired}
 	CodeKeyRequired         = Code{"key-required", http.StatusBadRequest, RetryNewKey, "An idempotency key is required", nil}
-	CodeKeyReused           = Code{"key-reused", http.StatusUnprocessableEntity, RetryNewKey, "The key belongs to another request", nil}
-	CodeWriteInProgress     = Code{"write-in-progress", http.StatusConflict, RetryWait, "A write with this key is in flight", nil}
-	CodeAlreadyApplied      = Code{"already-applied", http.StatusConflict, RetryNever, "A write with this key was applied", nil}
-	CodeOutcomeUnknown      = Code{"outcome-unknown", http.StatusConflict, RetryNever, "The outcome of an earlier attempt is unknown", nil}
+	CodeKeyReused           = Code{"key-reused", http.StatusUnprocessableEntity, RetryNewKey, "The key belongs to another request", tokens.ErrKeyReused}
+	CodeWriteInProgress     = Code{"write-in-progress", http.StatusConflict, RetryWait, "A write with this key is in flight", tokens.ErrWriteInProgress}
+	CodeAlreadyApplied      = Code{"already-applied", http.StatusConflict, RetryNever, "A write with this key was applied", tokens.ErrAlreadyApplied}
+	CodeOutcomeUnknown      = Code{"outcome-unknown", http.StatusConflict, RetryNever, "The outcome of an earlier attempt is unknown", tokens.ErrOutcomeUnknown}
 	CodeTakeoverPending     = Code{"takeover-pending", http.StatusServiceUnavailable, RetryWait, "Older attempts are not settled yet", tokens.ErrTakeoverPending}
 	CodeStoreUnavailable    = Code{"store-unavailable", http.StatusServiceUnavailable, RetryWait, "The store is not available", tokens.ErrStoreUnavailable}
 	CodeOverloaded          = Code{"overloaded", http.StatusServiceUnavailable, RetryWait, "Too much is in flight, or the proxy is shutting down", tokens.ErrOverloaded}
@@ -74,6 +74,8 @@ var (
 	CodeJobCompleted         = Code{"job-completed", http.StatusConflict, RetryNever, "The job is completed", tokens.ErrJobCompleted}
 	CodeGenerationMismatch   = Code{"generation-mismatch", http.StatusConflict, RetryNever, "The generation is not the current one", tokens.ErrGenerationMismatch}
 	CodeGenerationsExhausted = Code{"generations-exhausted", http.StatusConflict, RetryNever, "The job has no generation left", tokens.ErrGenerationsExhausted}
+	CodeWriteNotFound        = Code{"write-not-found", http.StatusNotFound, RetryNever, "The write is not known", tokens.ErrWriteNotFound}
+	CodeWriteSettled         = Code{"write-settled", http.StatusConflict, RetryNever, "The outcome of the write is known", tokens.ErrWriteSettled}
 	CodeJobNotFound          = Code{"job-not-found", http.StatusNotFound, RetryNever, "The job is not known", tokens.ErrJobNotFound}
 	CodeInvalidRequest       = Code{"invalid-request", http.StatusBadRequest, RetryNever, "The request is not valid", nil}
 	CodeRequestTooLarge      = Code{"request-too-large", http.StatusRequestEntityTooLarge, RetryNever, "The request body is too large", nil}
@@ -93,7 +95,7 @@ var table = [...]Code{
 	CodeBodyTooLarge, CodeNoRoute, CodeUpstreamUnreachable, CodeUpstreamFailed, CodeUpstreamTimeout,
 
 	CodeLeaseHeld, CodeLeaseLost, CodeJobCompleted, CodeGenerationMismatch, CodeGenerationsExhausted,
-	CodeJobNotFound, CodeInvalidRequest, CodeRequestTooLarge, CodeUnsupportedMedia, CodeNotFound,
+	CodeWriteNotFound, CodeWriteSettled, CodeJobNotFound, CodeInvalidRequest, CodeRequestTooLarge, CodeUnsupportedMedia, CodeNotFound,
 	CodeMethodNotAllowed, CodeUnauthenticated, CodeForbidden, CodeInternal,
 }
 

@@ -49,6 +49,8 @@ type Problem struct {
 	Field string `json:"field,omitempty"`
 	// Outcome is what is known of an attempt that was made.
 	Outcome string `json:"outcome,omitempty"`
+	// About is what is known of the write under the key.
+	About *Write `json:"write,omitempty"`
 	// Headers are the names of the headers that a write needs.
 	Headers []string `json:"headers,omitempty"`
 

@@ -96,6 +96,7 @@ func TestEachFaultNamesItsLineItsKeyAndTheCause(t *testing.T) {
 		{"AMethodTwice", route("methods: [PUT, PUT]"), "f.yaml:4:20: routes[0].methods[1]: PUT is in the list already"},
 		{"AZeroTimeout", route("timeout: 0s"), "f.yaml:4:14: routes[0].timeout: 0s is not longer than 0"},
 		{"ANegativeWait", route("takeover: {wait: -1s}"), "f.yaml:4:22: routes[0].takeover.wait: -1s is negative"},
+		{"AReplyThatIsTooLargeToKeep", route("idempotency: {max_reply: 1MiB}"), "f.yaml:4:30: routes[0].idempotency.max_reply: 1MiB is more than 512KiB, the largest reply that a store keeps"},
 		{"AStatusThatIsNone", route("outcomes: {applied: [600]}"), "f.yaml:4:26: routes[0].outcomes.applied[0]: 600 is not a status: 100 to 599"},
 		{"AStatusInTwoClasses", route("outcomes: {applied: [500], unknown: [500]}"), "f.yaml:4:42: routes[0].outcomes.unknown[0]: 500 is in the list applied already"},
 	} {
@@ -124,14 +125,7 @@ func TestAFeatureThatIsNotBuiltYetIsRefusedNotIgnored(t *testing.T) {
 		{"routes[0].upstream_protocol", route("upstream_protocol: h2")},
 		{"routes[0].upstream_protocol", route("upstream_protocol: h2c")},
 		{"routes[0].enforcement", route("enforcement: observe")},
-		{"routes[0].once_per_generation", route("once_per_generation: true")},
 		{"routes[0].websocket", route("websocket: true")},
-		{"routes[0].idempotency.on_duplicate", route("idempotency: {on_duplicate: refuse}")},
-		{"routes[0].idempotency.on_unknown", route("idempotency: {on_unknown: forward}")},
-		{"routes[0].idempotency.wait", route("idempotency: {wait: 1s}")},
-		{"routes[0].idempotency.retention", route("idempotency: {retention: 1h}")},
-		{"routes[0].idempotency.max_reply", route("idempotency: {max_reply: 1}")},
-		{"routes[0].idempotency.store_reply", route("idempotency: {store_reply: false}")},
 		{"defaults.websocket", "defaults: {websocket: true}\n" + minimal},
 		{"defaults.enforcement", "defaults: {enforcement: observe}\n" + route("enforcement: enforce")},
 	} {
@@ -145,6 +139,8 @@ func TestAFeatureThatIsNotBuiltYetIsRefusedNotIgnored(t *testing.T) {
 func TestWhatIsBuiltIsAccepted(t *testing.T) {
 	for _, data := range []string{
 		route("idempotency: {key: required}"),
+		route("once_per_generation: true"),
+		route("idempotency: {on_duplicate: refuse, on_unknown: forward, wait: 1s, retention: 1h, max_reply: 1, store_reply: false}"),
 		route("fencing: off"),
 		route("outcomes: {applied: [409], unknown: [200]}"),
 		route("hosts: [a.example, 127.0.0.1, \"[::1]\"]"),

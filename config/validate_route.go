@@ -166,9 +166,15 @@ func (c *checker) options(path string, o RouteOptions) {
 	c.positive(at("idempotency.retention"), o.Idempotency.Retention)
 	c.outcomes(at("outcomes"), o.Outcomes)
 	c.notNegative(at("idempotency.max_reply"), o.Idempotency.MaxReply)
+	if o.Idempotency.MaxReply > maxKeptReply {
+		c.add(at("idempotency.max_reply"), "%s is more than %s, the largest reply that a store keeps", o.Idempotency.MaxReply, maxKeptReply)
+	}
 	c.notNegative(at("body.buffer"), o.Body.Buffer)
 	c.notNegative(at("body.max"), o.Body.Max)
 }
+
+// maxKeptReply is the largest reply that fits one durable write of a store.
+const maxKeptReply Size = 512 << 10
 
 func (c *checker) notNegative(path string, size Size) {
 	if size < 0 {

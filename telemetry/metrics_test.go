@@ -25,6 +25,7 @@ fenceproxy_admission_duration_seconds HISTOGRAM route=orders|payments
 fenceproxy_build_info GAUGE commit=abc goversion=go1.26.8 version=1.2.3
 fenceproxy_in_flight GAUGE route=orders|payments
 fenceproxy_jobs GAUGE
+fenceproxy_keys_purged_total COUNTER
 fenceproxy_lease_operations_total COUNTER operation=claim|complete|fence|other|release|renew|reopen|resolve|revoke result=completed|conflict|forbidden|granted|held|invalid|lapsed|lost|not-found|ok|other|repeated|unauthenticated|unavailable
 fenceproxy_leases_held GAUGE
 fenceproxy_outcomes_total COUNTER outcome=applied|declined|not-sent|unknown route=orders|payments

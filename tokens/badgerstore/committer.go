@@ -14,6 +14,8 @@ var errClosed = errors.New("the store is closed")
 // change is one commit on its way. The queue's lock protects taken.
 type change struct {
 	entry
+	// writes are the entries that go with the record.
+	writes []entry
 	expect uint64
 	taken  bool
 	done   chan answer
@@ -24,7 +26,13 @@ type answer struct {
 	err     error
 }
 
-func (c *change) size() int { return len(c.key) + len(c.value) }
+func (c *change) size() int {
+	n := c.entry.size()
+	for _, e := range c.writes {
+		n += e.size()
+	}
+	return n
+}
 
 func (c *change) refuse(err error) {
 	c.done <- answer{err: fmt.Errorf("%w: %w", tokens.ErrRefused, err)}
@@ -154,9 +162,11 @@ func (s *Store) writeQueued() {
 func (s *Store) take() []*change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, size := 0, 0
+	n, size, entries := 0, 0, 0
 	for _, c := range s.queue {
-		if size += c.size(); n == maxBatchChanges || size > maxBatchBytes {
+		size += c.size()
+		entries += 1 + len(c.writes)
+		if n == maxBatchChanges || size > maxBatchBytes || entries > maxBatchEntries {
 			break
 		}
 		c.taken = true
@@ -224,7 +234,7 @@ func (s *Store) commit(changes []*change) error {
 	now := s.clock.now()
 	entries := append(make([]entry, 0, len(changes)+1), clockEntry(now))
 	for _, c := range changes {
-		entries = append(entries, c.entry)
+		entries = append(append(entries, c.entry), c.writes...)
 	}
 	if err := s.seams.commit(s.db, s.sequence+1, entries); err != nil {
 		return err

@@ -23,8 +23,13 @@ const (
 	keyClock     = "c"
 )
 
-// entry is one key and its value.
-type entry struct{ key, value []byte }
+// entry is one key and its value, or the removal of the key.
+type entry struct {
+	key, value []byte
+	removed    bool
+}
+
+func (e entry) size() int { return len(e.key) + len(e.value) }
 
 func namespaceKey(namespace string) []byte {
 	k := append(make([]byte, 0, len(namespace)+3+tokens.MaxJobID), prefixRecord)
@@ -58,7 +63,7 @@ func (m meta) entry() (entry, error) {
 	if err != nil {
 		return entry{}, fmt.Errorf("encode meta record: %w", err)
 	}
-	return entry{[]byte(keyMeta), b}, nil
+	return entry{key: []byte(keyMeta), value: b}, nil
 }
 
 func decodeMeta(b []byte) (meta, error) {
@@ -73,7 +78,7 @@ func decodeMeta(b []byte) (meta, error) {
 }
 
 func clockEntry(t time.Time) entry {
-	return entry{[]byte(keyClock), binary.BigEndian.AppendUint64(nil, uint64(t.UnixNano()))}
+	return entry{key: []byte(keyClock), value: binary.BigEndian.AppendUint64(nil, uint64(t.UnixNano()))}
 }
 
 func decodeClock(b []byte) (time.Time, error) {

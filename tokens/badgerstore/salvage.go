@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,6 +20,10 @@ type SalvageReport struct {
 	// Jobs were kept, each in the newest version that could be read; Dropped
 	// had a newest version that makes no sense.
 	Jobs, Dropped int
+	// Writes are the keyed writes that were kept; Blocked of them had a free key
+	// or a record that makes no sense, and their outcome counts as unknown until
+	// an operator resolves it.
+	Writes, Blocked int
 	// Epoch is the new one.
 	Epoch uint32
 	// Found is the highest sequence number that could be read, Acknowledged the
@@ -55,23 +60,26 @@ func Salvage(opt Options) (report SalvageReport, err error) {
 		return report, err
 	}
 	w := wreck{newest: make(map[string]version)}
+	// Whatever makes Open refuse the store may have cost it changes.
+	_, intact := inspect(opt.Dir)
+	w.damaged = intact != nil
 	if err := w.collect(opt.Dir); err != nil {
 		return report, err
 	}
 	report = SalvageReport{Found: w.last, Acknowledged: w.side.sequence, Unreadable: w.unreadable}
-	m, entries, err := w.rebuild(opt, &report)
+	m, groups, err := w.rebuild(opt, &report)
 	if err != nil {
 		return report, err
 	}
 	report.Epoch = m.Epoch
-	if err := build(opt, m, max(w.last, w.side.sequence), entries); err != nil {
+	if err := build(opt, m, max(w.last, w.side.sequence), groups); err != nil {
 		return report, err
 	}
 	report.Kept, err = swap(opt.Dir)
 	return report, err
 }
 
-// version is a value as it was at a sequence number.
+// version is a value as it was at a sequence number; nil if the key was removed.
 type version struct {
 	sequence uint64
 	value    []byte
@@ -84,12 +92,14 @@ type wreck struct {
 	newest     map[string]version
 	last       uint64
 	unreadable []string
+	// damaged tells that something may be lost.
+	damaged bool
 }
 
 func (w *wreck) visit(key, value []byte, sequence uint64) {
 	w.last = max(w.last, sequence)
 	if old, ok := w.newest[string(key)]; !ok || sequence > old.sequence {
-		w.newest[string(key)] = version{sequence, append([]byte(nil), value...)}
+		w.newest[string(key)] = version{sequence, bytes.Clone(value)}
 	}
 }
 
@@ -121,7 +131,8 @@ func (w *wreck) collect(dir string) error {
 }
 
 // rebuild turns what was read into what the new store begins with.
-func (w *wreck) rebuild(opt Options, report *SalvageReport) (meta, []entry, error) {
+// Each group of entries is written in one transaction.
+func (w *wreck) rebuild(opt Options, report *SalvageReport) (meta, [][]entry, error) {
 	m, metaErr := decodeMeta(w.newest[keyMeta].value)
 	if metaErr != nil {
 		m = meta{ID: w.side.id}
@@ -136,7 +147,11 @@ func (w *wreck) rebuild(opt Options, report *SalvageReport) (meta, []entry, erro
 		}
 	}
 	epoch := max(m.Epoch, w.side.epoch)
-	entries := []entry{clockEntry(newStoreClock(opt.Clock, known).now())}
+	groups, err := w.rebuildWrites(report)
+	if err != nil {
+		return meta{}, nil, err
+	}
+	groups = append(groups, []entry{clockEntry(newStoreClock(opt.Clock, known).now())})
 	for key, v := range w.newest {
 		if !strings.HasPrefix(key, string(rune(prefixRecord))) {
 			continue
@@ -149,7 +164,7 @@ func (w *wreck) rebuild(opt Options, report *SalvageReport) (meta, []entry, erro
 		// Only generations that were issued here belong to an epoch; an
 		// outside issuer numbers as it likes.
 		epoch = max(epoch, uint32(r.Issued/tokens.EpochSize))
-		entries = append(entries, entry{[]byte(key), v.value})
+		groups = append(groups, []entry{{key: []byte(key), value: v.value}})
 		report.Jobs++
 	}
 	if metaErr != nil && w.sideErr != nil && report.Jobs == 0 {
@@ -162,12 +177,12 @@ func (w *wreck) rebuild(opt Options, report *SalvageReport) (meta, []entry, erro
 		}
 	}
 	m.Format, m.Epoch = formatVersion, epoch+1
-	return m, entries, nil
+	return m, groups, nil
 }
 
 // build writes the new store above sequence number last, and then its sidecar: once
 // that is there, the new store is whole.
-func build(opt Options, m meta, last uint64, entries []entry) (err error) {
+func build(opt Options, m meta, last uint64, groups [][]entry) (err error) {
 	dir := salvagedDir(opt.Dir)
 	// What is left of an interrupted one; its sidecar first, which calls it whole.
 	for _, path := range []string{salvagedSidecar(opt.Dir), dir} {
@@ -186,7 +201,7 @@ func build(opt Options, m meta, last uint64, entries []entry) (err error) {
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
-	last, err = writeAll(db, last, append([]entry{e}, entries...))
+	last, err = writeAll(db, last, append([][]entry{{e}}, groups...))
 	if err = errors.Join(err, db.Close()); err != nil {
 		return fmt.Errorf("build store: %w", err)
 	}
@@ -205,22 +220,30 @@ func build(opt Options, m meta, last uint64, entries []entry) (err error) {
 	return createSidecar(salvagedSidecar(opt.Dir), slot{m.ID, m.Epoch, last})
 }
 
-// writeAll writes entries in transactions that Badger takes, numbered from last+1, and
-// returns the last number.
-func writeAll(db *badger.DB, last uint64, entries []entry) (uint64, error) {
-	for len(entries) > 0 {
-		n, size := 0, 0
-		for n < len(entries) && n < maxBatchChanges && (n == 0 || size < maxBatchBytes) {
-			size += len(entries[n].key) + len(entries[n].value)
-			n++
+// writeAll writes groups of entries in transactions that Badger takes, numbered from
+// last+1, and returns the last number. A group is not torn apart.
+func writeAll(db *badger.DB, last uint64, groups [][]entry) (uint64, error) {
+	for len(groups) > 0 {
+		var batch []entry
+		size := 0
+		for len(groups) > 0 && len(batch) < maxBatchChanges && (len(batch) == 0 || size+sizeOf(groups[0]) <= maxBatchBytes) {
+			batch = append(batch, groups[0]...)
+			size += sizeOf(groups[0])
+			groups = groups[1:]
 		}
 		last++
-		if err := commitAt(db, last, entries[:n]); err != nil {
+		if err := commitAt(db, last, batch); err != nil {
 			return last, err
 		}
-		entries = entries[n:]
 	}
 	return last, nil
+}
+
+func sizeOf(group []entry) (n int) {
+	for _, e := range group {
+		n += e.size()
+	}
+	return n
 }
 
 // swap puts the new store in the place of the old one and returns where that is now.

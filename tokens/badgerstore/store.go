@@ -38,8 +38,8 @@ type Options struct {
 	Rand io.Reader
 	// ObserveBatch, if not nil, is told after each batch how many changes it
 	// carried, and ObserveOperation how long an operation took: load, commit,
-	// list, batch (one transaction) or sequence (one sync of the sequence
-	// file). Both must not block.
+	// list, batch (one transaction), sequence (one sync of the sequence file)
+	// or compact. Both must not block.
 	ObserveBatch     func(n int)
 	ObserveOperation func(operation string, d time.Duration)
 }
@@ -112,6 +112,11 @@ type Store struct {
 	// reads at an old sequence number.
 	reading sync.RWMutex
 	closed  bool
+
+	// freed is about how many bytes of values were removed since the last
+	// compaction; compacting is held while one runs, and by Close.
+	freed      atomic.Int64
+	compacting sync.Mutex
 
 	stop     chan struct{}
 	written  chan batch
@@ -193,9 +198,24 @@ func (s *Store) Commit(ctx context.Context, c tokens.Change) (tokens.Version, er
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", tokens.ErrRefused, err)
 	}
-	ch := &change{entry: entry{recordKey(c.Job), value}, expect: uint64(c.Expect), done: make(chan answer, 1)}
-	if n := ch.size(); n > maxBatchBytes {
-		return 0, fmt.Errorf("%w: a record of %d bytes is too large", tokens.ErrRefused, n)
+	writes, err := s.prepare(c)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", tokens.ErrRefused, err)
+	}
+	v, err := s.submit(ctx, &change{
+		entry: entry{key: recordKey(c.Job), value: value}, writes: writes.entries,
+		expect: uint64(c.Expect), done: make(chan answer, 1),
+	})
+	if err == nil {
+		s.freed.Add(writes.freed)
+	}
+	return v, err
+}
+
+// submit queues a change for the committer and waits for its answer.
+func (s *Store) submit(ctx context.Context, ch *change) (tokens.Version, error) {
+	if n := ch.size(); n > maxBatchBytes || len(ch.writes) >= maxBatchEntries {
+		return 0, fmt.Errorf("%w: a change of %d entries and %d bytes is too large", tokens.ErrRefused, 1+len(ch.writes), n)
 	}
 	if err := s.enqueue(ch); err != nil {
 		return 0, err
@@ -218,6 +238,8 @@ func (s *Store) Close() error {
 		<-s.done
 		closed := errClosed
 		s.broken.CompareAndSwap(nil, &closed)
+		s.compacting.Lock()
+		defer s.compacting.Unlock()
 		s.reading.Lock()
 		s.closed = true
 		s.reading.Unlock()

@@ -45,7 +45,8 @@ func readTable(path string, fn visit) (last uint64, err error) {
 	for it.Rewind(); it.Valid(); it.Next() {
 		key, seq := it.Key(), y.ParseTs(it.Key())
 		last = max(last, seq)
-		fn(y.ParseKey(key), it.Value().Value, seq)
+		v := it.Value()
+		fn(y.ParseKey(key), foundValue(v.Meta, v.Value), seq)
 		seen++
 	}
 	if want := t.KeyCount(); seen != want {

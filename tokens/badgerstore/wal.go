@@ -18,12 +18,13 @@ import (
 // we read the log first and judge what the replay would leave.
 const (
 	walHeader       = 20
+	walRemoved byte = 1 << 0
 	walInTxn   byte = 1 << 6
 	walEndsTxn byte = 1 << 7
 )
 
 // visit is called for each entry found on disk, with the sequence number that it was
-// committed at.
+// committed at. The value of a removal is nil, that of an empty entry is not.
 type visit func(key, value []byte, sequence uint64)
 
 // span is what a file holds: the lowest and highest sequence number, zero if none.
@@ -98,11 +99,22 @@ func readLog(b []byte, fn visit) (s span, err error) {
 			}
 			s.last = seq
 			for _, e := range txn {
-				fn(y.ParseKey(e.key), e.value, seq)
+				fn(y.ParseKey(e.key), foundValue(e.meta, e.value), seq)
 			}
 			txn = txn[:0]
 		default:
 			return s, err
 		}
 	}
+}
+
+// foundValue is the value that a visit is told.
+func foundValue(meta byte, value []byte) []byte {
+	switch {
+	case meta&walRemoved != 0:
+		return nil
+	case value == nil:
+		return []byte{}
+	}
+	return value
 }

@@ -72,6 +72,10 @@ func fullRecord() tokens.Record {
 			{Generation: 3, Owner: "c", ID: "z", Ended: tokens.Revoked},
 		},
 		Completed: true, Result: json.RawMessage(`{"n":1.50,"big":12345678901234567890,"s":"é"}`),
+		Tally: [2]tokens.Tally{
+			{Generation: 1<<53 - 2, Applied: 1<<53 + 5, Declined: 7, Unknown: 3},
+			{Generation: 5, Applied: 1, Declined: 2, Unknown: 4},
+		},
 		RaisedAt: 1<<53 + 3, RaisedBy: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}
 }
@@ -80,7 +84,7 @@ func fullRecord() tokens.Record {
 // to be added there.
 func requireFull(t *testing.T, r tokens.Record) {
 	t.Helper()
-	for _, v := range []reflect.Value{reflect.ValueOf(r), reflect.ValueOf(*r.Lease), reflect.ValueOf(r.Past[0])} {
+	for _, v := range []reflect.Value{reflect.ValueOf(r), reflect.ValueOf(*r.Lease), reflect.ValueOf(r.Past[0]), reflect.ValueOf(r.Tally[0]), reflect.ValueOf(r.Tally[1])} {
 		for i := range v.NumField() {
 			if v.Field(i).IsZero() {
 				t.Fatalf("the suite's full record leaves %s.%s empty", v.Type(), v.Type().Field(i).Name)

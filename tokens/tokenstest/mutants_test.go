@@ -15,6 +15,8 @@ type mutant struct {
 	load   func(ctx context.Context, m *Memory, job tokens.Job) (tokens.Snapshot, error)
 	commit func(ctx context.Context, m *Memory, c tokens.Change) (tokens.Version, error)
 	list   func(ctx context.Context, m *Memory, q tokens.ListQuery) ([]tokens.Listed, error)
+	write  func(ctx context.Context, m *Memory, job tokens.Job, key string) (tokens.WriteRecord, error)
+	writes func(ctx context.Context, m *Memory, q tokens.WritesQuery) ([]tokens.ListedWrite, error)
 	info   func(i tokens.Info) tokens.Info
 	err    func(m *Memory) error
 	close  func(m *Memory) error
@@ -39,6 +41,20 @@ func (x *mutant) List(ctx context.Context, q tokens.ListQuery) ([]tokens.Listed,
 		return x.Memory.List(ctx, q)
 	}
 	return x.list(ctx, x.Memory, q)
+}
+
+func (x *mutant) LoadWrite(ctx context.Context, job tokens.Job, key string) (tokens.WriteRecord, error) {
+	if x.write == nil {
+		return x.Memory.LoadWrite(ctx, job, key)
+	}
+	return x.write(ctx, x.Memory, job, key)
+}
+
+func (x *mutant) ListWrites(ctx context.Context, q tokens.WritesQuery) ([]tokens.ListedWrite, error) {
+	if x.writes == nil {
+		return x.Memory.ListWrites(ctx, q)
+	}
+	return x.writes(ctx, x.Memory, q)
 }
 
 func (x *mutant) Info() tokens.Info {
@@ -90,7 +106,7 @@ type broken struct {
 }
 
 func mutants() []broken {
-	return slices.Concat(commitMutants(), loadMutants(), listMutants(), nameMutants(), lifeMutants())
+	return slices.Concat(commitMutants(), loadMutants(), listMutants(), nameMutants(), lifeMutants(), writeMutants(), writeListMutants())
 }
 
 // mutantVariable names the mutant that a child process has to run the suite on.

@@ -62,7 +62,7 @@ func cases() []conformance {
 	var all []conformance
 	for _, group := range [][]conformance{
 		infoCases(), loadCases(), commitCases(), concurrencyCases(), listCases(),
-		nameCases(), reopenCases(), timeCases(), contextCases(), closeCases(),
+		writeCases(), writeListCases(), nameCases(), reopenCases(), timeCases(), contextCases(), closeCases(),
 	} {
 		all = append(all, group...)
 	}
@@ -125,7 +125,13 @@ func (s *subject) list(q tokens.ListQuery) []tokens.Listed {
 // commit must succeed.
 func (s *subject) commit(job tokens.Job, expect tokens.Version, r tokens.Record) tokens.Version {
 	s.t.Helper()
-	v, err := s.try(job, expect, r)
+	return s.commitWrites(job, expect, r)
+}
+
+// commitWrites commits a record with writes and must succeed.
+func (s *subject) commitWrites(job tokens.Job, expect tokens.Version, r tokens.Record, writes ...tokens.WriteChange) tokens.Version {
+	s.t.Helper()
+	v, err := s.try(job, expect, r, writes...)
 	if err != nil {
 		s.t.Fatalf("commit %q on version %d: %v", job, expect, err)
 	}
@@ -136,10 +142,10 @@ func (s *subject) commit(job tokens.Job, expect tokens.Version, r tokens.Record)
 }
 
 // try commits and checks that an error is of exactly one kind.
-func (s *subject) try(job tokens.Job, expect tokens.Version, r tokens.Record) (tokens.Version, error) {
+func (s *subject) try(job tokens.Job, expect tokens.Version, r tokens.Record, writes ...tokens.WriteChange) (tokens.Version, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), callTimeout)
 	defer cancel()
-	v, err := s.Commit(ctx, tokens.Change{Job: job, Expect: expect, Record: r})
+	v, err := s.Commit(ctx, tokens.Change{Job: job, Expect: expect, Record: r, Writes: writes})
 	if err != nil {
 		if kindErr := oneKind(err); kindErr != nil {
 			s.t.Error(kindErr)

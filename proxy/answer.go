@@ -130,6 +130,11 @@ func (ex *exchange) write(p wire.Problem) {
 	if part || ex.p.draining.Load() {
 		ex.w.Header()["Connection"] = []string{"close"}
 	}
+	if !part && !ex.received() {
+		// The server reads the rest before it answers: not for long.
+		_ = ex.rc.SetReadDeadline(time.Now().Add(partTime)) // else the body's own pace decides
+	}
+	ex.talk(false)
 	p.Write(ex.w)
 	if part && ex.r.ProtoMajor == 1 && ex.rc.Flush() == nil {
 		ex.partWays()

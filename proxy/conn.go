@@ -17,6 +17,8 @@ type gateConn struct {
 	// nil without TLS. tls.Conn may report 0 bytes though part of a record went
 	// out.
 	records *atomic.Int64
+	// bounded tells that a write deadline is set. Writes do not overlap.
+	bounded bool
 
 	mu      sync.Mutex
 	request *Send
@@ -55,10 +57,8 @@ func (c *gateConn) Write(b []byte) (int, error) {
 	if served && !s.begun() && !quiet(c.tcp) {
 		return 0, errNotQuiet
 	}
-	if s.Stall > 0 {
-		if err := c.Conn.SetWriteDeadline(time.Now().Add(s.Stall)); err != nil {
-			return 0, err
-		}
+	if err := c.bound(s.Stall); err != nil {
+		return 0, err
 	}
 	last, err := s.pass(c, len(b))
 	if err != nil {
@@ -79,6 +79,19 @@ func (c *gateConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	s.wrote(c.records.Load() > before)
 	return n, err
+}
+
+// bound bounds the next write, or lifts the bound of an earlier request.
+func (c *gateConn) bound(d time.Duration) error {
+	if d == 0 && !c.bounded {
+		return nil
+	}
+	var at time.Time
+	if d > 0 {
+		at = time.Now().Add(d)
+	}
+	c.bounded = d > 0
+	return c.Conn.SetWriteDeadline(at)
 }
 
 // Close implements net.Conn. A connection that is idle is closed politely; one that

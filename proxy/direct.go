@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,11 @@ const (
 	// for, in bytes: it fits the socket's buffers, so that an upstream which
 	// answers without reading it can not block the write.
 	inlineSize = 64 << 10
+	// pieceSize is how much of a large request is written at once, in bytes, so
+	// that a deadline bounds a pause and not the whole; lastSize is the last
+	// piece, which is written only after it was told that nothing else is left.
+	pieceSize = 64 << 10
+	lastSize  = 1 << 10
 	// earlyTime is how long a reply is waited for after an upstream closed the
 	// connection while the request was being written.
 	earlyTime = time.Second
@@ -79,9 +85,22 @@ func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) 
 		return d.other.Send(req, s)
 	}
 	ctx := req.Context()
-	// Reading and writing below know nothing of the context.
+	// Reading and writing below know nothing of the context, nor does the body.
 	stop := context.AfterFunc(ctx, s.Abort)
-	defer stop()
+	res, err := d.send(ctx, req, s)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	if res.Body == http.NoBody {
+		stop()
+	} else {
+		res.Body.(*directBodyReader).stop = stop
+	}
+	return res, nil
+}
+
+func (d *directSender) send(ctx context.Context, req *http.Request, s *Send) (*http.Response, error) {
 	buf := headBuffers.Get().(*[]byte)
 	defer headBuffers.Put(buf)
 	out, err := compose((*buf)[:0], req, s.Body)
@@ -92,7 +111,10 @@ func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) 
 		*buf = out
 	}
 	for try := 0; ; try++ {
-		c := d.take()
+		var c *directConn
+		if try < freshTries {
+			c = d.take() // the last try does not trust what was idle
+		}
 		reused := c != nil
 		if c == nil {
 			if c, err = d.connect(ctx); err != nil {
@@ -118,7 +140,6 @@ func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) 
 // was written to its end, else the connection is of no more use.
 func (c *directConn) exchange(req *http.Request, s *Send, out []byte) (res *http.Response, whole bool, err error) {
 	if len(out) <= inlineSize {
-		s.composed()
 		if err := c.write(s, out); err != nil {
 			if !s.Touched() {
 				return nil, false, err
@@ -152,17 +173,29 @@ func (c *directConn) exchange(req *http.Request, s *Send, out []byte) (res *http
 // write writes the request. After an error a reader of the connection does not wait for
 // long: either the upstream has answered early or it never will.
 func (c *directConn) write(s *Send, out []byte) error {
-	_, err := c.Write(out)
+	err := c.pieces(s, out)
 	switch {
 	case err == nil:
-		if len(out) > inlineSize {
-			s.Watcher.SentWhole()
-		}
 	case s.Touched():
 		_ = c.tcp.SetReadDeadline(time.Now().Add(earlyTime)) // else the read fails at once
 	default:
 		_ = c.tcp.Close() // nothing was sent, so nothing will be answered
 	}
+	return err
+}
+
+// pieces writes out, the end of it by itself: once the kernel has the last byte the
+// upstream may act, so that is told before.
+func (c *directConn) pieces(s *Send, out []byte) error {
+	for len(out) > inlineSize {
+		n := min(pieceSize, len(out)-lastSize)
+		if _, err := c.Write(out[:n]); err != nil {
+			return err
+		}
+		out = out[n:]
+	}
+	s.composed()
+	_, err := c.Write(out)
 	return err
 }
 
@@ -188,7 +221,7 @@ func (c *directConn) readHead(req *http.Request, s *Send) (*http.Response, error
 			return nil, fmt.Errorf("read reply: %w", err)
 		}
 		c.limit.N = 1<<63 - 1
-		if res.StatusCode >= 200 || res.StatusCode == http.StatusSwitchingProtocols {
+		if res.StatusCode < 100 || res.StatusCode >= 200 || res.StatusCode == http.StatusSwitchingProtocols {
 			return res, nil
 		}
 		if err := s.Watcher.Informational(res.StatusCode, textproto.MIMEHeader(res.Header)); err != nil {
@@ -205,7 +238,7 @@ func (d *directSender) body(c *directConn, res *http.Response, whole bool) *http
 	if !whole || res.Close || res.StatusCode == http.StatusSwitchingProtocols {
 		owner = nil
 	}
-	b := &directBodyReader{res.Body, c, owner}
+	b := &directBodyReader{Reader: res.Body, conn: c, pool: owner}
 	if res.Body == http.NoBody {
 		_ = b.end(true) // the reply is complete either way
 		return res
@@ -219,6 +252,7 @@ type directBodyReader struct {
 	io.Reader
 	conn *directConn // nil once it was given away
 	pool *directSender
+	stop func() bool // ends the watch on the request's context
 }
 
 // Read implements io.Reader.
@@ -241,11 +275,30 @@ func (b *directBodyReader) end(whole bool) error {
 		return nil
 	}
 	b.conn = nil
-	if whole && b.pool != nil && c.br.Buffered() == 0 {
+	if b.stop != nil {
+		b.stop()
+	}
+	if whole && b.pool != nil && c.exhausted() {
 		b.pool.put(c)
 		return nil
 	}
 	return c.tcp.Close()
+}
+
+// exhausted reports whether nothing more than the reply was received. What is left in a
+// TLS connection does not show on its socket, and would be taken for the next reply.
+func (c *directConn) exhausted() bool {
+	if c.br.Buffered() > 0 {
+		return false
+	}
+	if c.records == nil {
+		return true // the socket is looked at before the next request
+	}
+	if c.Conn.SetReadDeadline(longAgo) != nil {
+		return false
+	}
+	_, err := c.br.Peek(1)
+	return errors.Is(err, os.ErrDeadlineExceeded) && c.Conn.SetReadDeadline(time.Time{}) == nil
 }
 
 // take returns an unused connection, or nil. Whether it is still open shows at the

@@ -25,6 +25,8 @@ var (
 	errShutdown = errors.New("the proxy is shutting down")
 	// errTooLarge: the body exceeds the route's limit.
 	errTooLarge = errors.New("the body is too large")
+	// errStatus: the reply's status is none.
+	errStatus = errors.New("the upstream answered with a status that is none")
 	// errBody: the caller's body could not be read to its end.
 	errBody = errors.New("the request body broke off")
 )

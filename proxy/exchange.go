@@ -11,6 +11,9 @@ import (
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
 
+// defaultIdle is the idle timeout of requests that belong to no route.
+const defaultIdle = 60 * time.Second
+
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
@@ -38,7 +41,11 @@ type exchange struct {
 	digest bodyDigest // of the caller's body; nil for a write without a key
 	whole  bool       // the body is in memory
 	pooled *[]byte
-	stream *stream
+	// streamed tells that the body is passed on as it comes, after prefix; the
+	// stream is made when it is handed to the sender, which then ends it.
+	streamed bool
+	prefix   []byte
+	stream   *stream
 
 	mu sync.Mutex
 	// cause is why the exchange was stopped, the first one counts.
@@ -50,7 +57,13 @@ type exchange struct {
 	deaf     bool // a read from the caller was broken off
 	sent     bool // the request was sent whole
 	answered bool // the reply's head came
+	talking  bool // a reply, or a 1xx one, is being passed on to the caller
 	over     bool // nothing of the caller's connection may be touched any more
+
+	// final protects the header map: 1xx replies come in a goroutine of the
+	// transport until sealed is set.
+	final  sync.Mutex
+	sealed bool
 }
 
 // Cut implements tokens.Cutter.
@@ -74,10 +87,42 @@ func (ex *exchange) stop(cause error) {
 		ex.deaf = true
 		_ = ex.rc.SetReadDeadline(longAgo) // else the idle timeout ends it
 	}
+	if ex.talking {
+		// A caller that does not read must not keep a newer generation waiting.
+		_ = ex.rc.SetWriteDeadline(longAgo) // else the idle timeout ends it
+	}
 	ex.send.Abort()
 	if ex.cancel != nil {
 		ex.cancel(cause)
 	}
+}
+
+// shutdown breaks the exchange off at the end of a drain.
+func (ex *exchange) shutdown() { ex.stop(errShutdown) }
+
+// talk bounds what is written to the caller next by the idle timeout. False means that
+// the exchange was stopped, and with reply set that nothing may be passed on any more.
+func (ex *exchange) talk(reply bool) bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.talking = reply
+	if reply && ex.cause != nil {
+		_ = ex.rc.SetWriteDeadline(longAgo) // the writes fail, as they should
+		return false
+	}
+	idle := defaultIdle
+	if ex.rt != nil {
+		idle = ex.rt.IdleTimeout
+	}
+	_ = ex.rc.SetWriteDeadline(time.Now().Add(idle)) // a transport without deadlines has its own bounds
+	return true
+}
+
+// seal lets no 1xx reply through any more.
+func (ex *exchange) seal() {
+	ex.final.Lock()
+	ex.sealed = true
+	ex.final.Unlock()
 }
 
 // stopped returns why the exchange was stopped, or nil.
@@ -143,15 +188,22 @@ func (ex *exchange) Informational(code int, header textproto.MIMEHeader) error {
 	if code == http.StatusContinue {
 		return nil // the server sends its own when the body is first read
 	}
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	if ex.answered || ex.over {
+	ex.final.Lock()
+	defer ex.final.Unlock()
+	if ex.sealed || !ex.talk(true) {
 		return nil
 	}
 	h := ex.w.Header()
 	copyReplyHeader(h, http.Header(header))
+	delete(h, "Content-Type")
+	for name, values := range header {
+		if name == "Content-Type" {
+			h[name] = values
+		}
+	}
 	ex.w.WriteHeader(code)
 	clear(h)
+	ex.talk(false)
 	return nil
 }
 

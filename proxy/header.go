@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+
+	"github.com/fenceproxy/fenceproxy/internal/wire"
 )
 
 // noUserAgent keeps net/http from adding its own.
@@ -85,6 +87,15 @@ func names(list []string, token string) bool {
 	return false
 }
 
+// ownHeader reports whether the proxy speaks for itself under a response header's name.
+func ownHeader(name string) bool {
+	switch name {
+	case wire.HeaderDecision, wire.HeaderReason, wire.HeaderGeneration, wire.HeaderOutcome, wire.HeaderWouldRefuse, wire.HeaderReplayed:
+		return true
+	}
+	return false
+}
+
 // copyReplyHeader copies the head of an upstream's reply, without what is meant for
 // this hop only and without headers under the names that the proxy speaks for itself.
 func copyReplyHeader(dst, src http.Header) {
@@ -92,11 +103,10 @@ func copyReplyHeader(dst, src http.Header) {
 	for name, values := range src {
 		switch name {
 		case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Te", "Trailer",
-			"Transfer-Encoding", "Upgrade",
-			"Fence-Decision", "Fence-Reason", "Fence-Generation", "Fence-Outcome", "Fence-Would-Refuse", "Idempotent-Replayed":
+			"Transfer-Encoding", "Upgrade":
 			continue
 		}
-		if listed != nil && names(listed, name) {
+		if ownHeader(name) || listed != nil && names(listed, name) {
 			continue
 		}
 		dst[name] = values

@@ -12,18 +12,16 @@ var (
 	errPathForm   = errors.New("the request target must be a path or a URL with one")
 	errPathDots   = errors.New("the path has dot segments, which servers resolve differently; send the resolved path")
 	errPathNUL    = errors.New("the path has a NUL byte")
-	errPathRoutes = errors.New("the path matches one route as it is spelled and another one decoded; send it without %2F")
+	errPathRoutes = errors.New("the path matches different routes as different servers read it; send it decoded, in the route's case, without // \\ and ;")
 	errPathBytes  = errors.New("the path begins with // and has bytes that can not be passed on unchanged; percent-encode them")
 	errUpgrade    = errors.New("the request wants to upgrade its connection, and messages inside a tunnel can not be fenced")
-	errMethod     = errors.New("the method is not supported")
 )
 
 // checkTarget refuses request targets that two servers may understand differently.
 func checkTarget(r *http.Request) error {
-	if r.Method == http.MethodConnect || r.URL.Opaque != "" || !strings.HasPrefix(r.URL.Path, "/") {
-		if r.URL.Path != "" || r.URL.Host == "" || r.Method == http.MethodConnect {
-			return errPathForm
-		}
+	absolute := (r.URL.Scheme == "http" || r.URL.Scheme == "https") && r.URL.Host != "" && r.URL.Opaque == ""
+	if r.Method == http.MethodConnect || !strings.HasPrefix(r.RequestURI, "/") && !absolute {
+		return errPathForm
 	}
 	if strings.IndexByte(r.URL.Path, 0) >= 0 {
 		return errPathNUL

@@ -24,6 +24,7 @@ var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return 
 func (ex *exchange) reply(res *http.Response) {
 	defer func() { _ = res.Body.Close() }() // read to its end, or given up
 	sentWhole := ex.headCame()
+	ex.seal()
 	var floor tokens.Generation
 	var kept *captured
 	if ex.fenced {
@@ -59,8 +60,11 @@ func (ex *exchange) reply(res *http.Response) {
 	}
 	announced := len(res.Trailer)
 	for name := range res.Trailer {
-		h.Add("Trailer", name)
+		if !ownHeader(name) {
+			h.Add("Trailer", name)
+		}
 	}
+	ex.talk(true)
 	ex.w.WriteHeader(res.StatusCode)
 	err := ex.copyBody(res)
 	if kept != nil && kept.whole && !kept.over {
@@ -75,6 +79,9 @@ func (ex *exchange) reply(res *http.Response) {
 		panic(http.ErrAbortHandler)
 	}
 	for name, values := range res.Trailer {
+		if ownHeader(name) {
+			continue
+		}
 		if announced == 0 {
 			name = http.TrailerPrefix + name
 		}
@@ -86,6 +93,7 @@ func (ex *exchange) reply(res *http.Response) {
 func (ex *exchange) settleEarly(o tokens.Outcome) {
 	ex.endUpload()
 	ex.send.Abort()
+	ex.send.Quiesce()
 	ex.settle(o)
 }
 
@@ -102,7 +110,7 @@ func (ex *exchange) copyBody(res *http.Response) error {
 	for drained := 0; ; {
 		n, err := res.Body.Read(*buf)
 		ex.timer.Reset(ex.rt.IdleTimeout)
-		if n > 0 && gone == nil {
+		if n > 0 && gone == nil && (!flush && n < len(*buf) || ex.talk(true)) {
 			if _, gone = ex.w.Write((*buf)[:n]); gone == nil && flush {
 				gone = ex.rc.Flush()
 			}
@@ -131,6 +139,7 @@ func (ex *exchange) failed(err error) {
 	if ex.fenced {
 		ex.settleGone()
 	}
+	ex.seal()
 	if cause := ex.stopped(); cause != nil {
 		err = cause
 	}
@@ -161,7 +170,7 @@ func (ex *exchange) failure(err error) *answer {
 
 // reason says what went wrong without the addresses and names that net errors carry.
 func reason(err error) string {
-	for _, known := range []error{errShutdown, errTimeout, errStalled, errSentBefore, errUpgrade, errTooLarge, errBody} {
+	for _, known := range []error{errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errTooLarge, errBody} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

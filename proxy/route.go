@@ -105,15 +105,29 @@ func (rt *route) fences(r *http.Request) bool {
 	if len(rt.Methods) > 0 {
 		return slices.Contains(rt.Methods, r.Method) || overridden(r.Header)
 	}
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return overridden(r.Header)
-	}
-	return true
+	return !isRead(r.Method) || overridden(r.Header)
 }
 
 func overridden(h http.Header) bool {
-	return h["X-Http-Method-Override"] != nil || h["X-Http-Method"] != nil || h["X-Method-Override"] != nil
+	for name := range h {
+		if len(name) < len("X-Http-Method") || name[0] != 'X' {
+			continue
+		}
+		switch http.CanonicalHeaderKey(strings.Map(dashed, name)) {
+		case "X-Http-Method-Override", "X-Http-Method", "X-Method-Override":
+			return true
+		}
+	}
+	return false
+}
+
+// isRead reports whether a method only reads (RFC 9110, section 9.2.1).
+func isRead(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
 }
 
 // routes finds the route of a request.
@@ -142,7 +156,29 @@ func (rs routes) find(host, decoded, raw string) (*route, error) {
 	if decoded != raw && rs.match(host, raw) != a {
 		return nil, errPathRoutes
 	}
+	// A server may also merge slashes, take a backslash for one, cut parameters or
+	// ignore case. Who reads the path must not decide whether it is fenced.
+	if loose := loosely(decoded); loose != decoded && rs.match(host, loose) != a {
+		return nil, errPathRoutes
+	}
 	return a, nil
+}
+
+// loosely reads a path as the most lenient servers do.
+func loosely(path string) string {
+	if !strings.ContainsAny(path, `\;`) && !strings.Contains(path, "//") {
+		return strings.ToLower(path)
+	}
+	var b strings.Builder
+	for seg := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
+		seg, _, _ = strings.Cut(seg, ";")
+		b.WriteByte('/')
+		b.WriteString(strings.ToLower(seg))
+	}
+	if b.Len() == 0 || strings.HasSuffix(path, "/") {
+		b.WriteByte('/')
+	}
+	return b.String()
 }
 
 func (rs routes) match(host, path string) *route {

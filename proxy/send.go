@@ -55,6 +55,7 @@ type Send struct {
 	writing bool // a write that passed has not returned
 	sent    bool // the kernel took a byte
 	over    bool
+	written chan struct{} // closed when writing ends, if somebody waits
 }
 
 // Touched reports whether a byte of the request reached the wire or may still do so.
@@ -87,6 +88,21 @@ func (s *Send) Abort() {
 	if c != nil {
 		c.reset(s)
 	}
+}
+
+// Quiesce waits until no write of the request is under way. Call it after Abort.
+func (s *Send) Quiesce() {
+	s.mu.Lock()
+	if !s.writing {
+		s.mu.Unlock()
+		return
+	}
+	if s.written == nil {
+		s.written = make(chan struct{})
+	}
+	written := s.written
+	s.mu.Unlock()
+	<-written
 }
 
 // Done tells that the exchange is over; its connection may carry other requests.
@@ -145,6 +161,10 @@ func (s *Send) wrote(touched bool) {
 	s.mu.Lock()
 	s.writing = false
 	s.sent = s.sent || touched
+	if s.written != nil {
+		close(s.written)
+		s.written = nil
+	}
 	s.mu.Unlock()
 }
 

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ func (p *Proxy) find(r *http.Request) (*route, *answer) {
 		return nil, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}
 	}
 	raw, _ := rawTarget(r)
-	rt, err := p.routes.find(r.Host, r.URL.Path, raw)
+	rt, err := p.routes.find(r.Host, cmp.Or(r.URL.Path, "/"), raw)
 	switch {
 	case err != nil:
 		return nil, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}
@@ -50,7 +51,7 @@ func (ex *exchange) serve() {
 	if whole {
 		ex.send.Body = body
 	} else {
-		ex.stream = newStream(ex, body)
+		ex.streamed, ex.prefix = true, body
 	}
 	ex.forward()
 }
@@ -125,7 +126,7 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 func (ex *exchange) forward() {
 	// An admitted write goes on to its outcome when its caller hangs up; a read, or
 	// whatever is not fenced, ends with its caller.
-	parent := ex.p.base
+	parent := context.Background() // stop ends it
 	if !ex.fenced {
 		parent = ex.r.Context()
 	}
@@ -136,15 +137,16 @@ func (ex *exchange) forward() {
 	}
 	req, refused := ex.outRequest(ctx)
 	if refused != nil {
-		ex.outcome = tokens.NotSent
-		ex.record(tokens.Settlement{Outcome: tokens.NotSent})
-		ex.settle(tokens.NotSent)
+		if ex.fenced {
+			ex.record(tokens.Settlement{Outcome: tokens.NotSent})
+			ex.settle(tokens.NotSent)
+		}
 		ex.refuse(*refused)
 		return
 	}
 	ex.send.Watcher, ex.send.Cancel = ex, cancel
-	ex.send.Once = ex.fenced
-	if ex.stream != nil || len(ex.send.Body) > smallBody {
+	ex.send.Once = ex.fenced || !isRead(ex.r.Method)
+	if ex.streamed || len(ex.send.Body) > smallBody {
 		ex.send.Stall = ex.rt.IdleTimeout
 	}
 	began := time.Now()
@@ -154,8 +156,8 @@ func (ex *exchange) forward() {
 	if ex.fenced {
 		ex.rt.metrics.Upstream(time.Since(began).Seconds(), ex.traceID)
 	}
-	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
-		err = errors.Join(errUpgrade, res.Body.Close())
+	if err == nil && (res.StatusCode < 200 || res.StatusCode > 999) {
+		err = errors.Join(errStatus, res.Body.Close())
 	}
 	if err != nil {
 		up.End()
@@ -181,20 +183,20 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 	req := &http.Request{
 		Method: r.Method, URL: u, Host: rt.Upstream.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: ex.p.outHeader(rt, r, ex.stream != nil),
+		Header: ex.p.outHeader(rt, r, ex.streamed),
 	}
 	if rt.PreserveHost {
 		req.Host = r.Host
 	}
 	switch {
-	case ex.stream != nil:
-		req.Body, req.ContentLength = ex.stream, r.ContentLength
-		ex.stream.trailer = ex.p.outTrailer(r)
-		req.Trailer = ex.stream.trailer
+	case ex.streamed:
 		if err := ex.rc.EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
-			ex.stream.end(false)
 			return nil, &answer{code: wire.CodeInternal, detail: "the connection can not be read and written at once"}
 		}
+		// From here on the sender has it, and ends it.
+		ex.stream = newStream(ex, ex.prefix)
+		ex.stream.trailer = ex.p.outTrailer(r)
+		req.Body, req.ContentLength, req.Trailer = ex.stream, r.ContentLength, ex.stream.trailer
 	case len(ex.send.Body) > 0:
 		req.ContentLength = int64(len(ex.send.Body))
 	}
@@ -226,6 +228,7 @@ func (ex *exchange) settle(o tokens.Outcome) tokens.Generation {
 // linger more, because an upstream may go on working on it.
 func (ex *exchange) settleGone() {
 	ex.send.Abort()
+	ex.send.Quiesce()
 	if !ex.send.Touched() {
 		ex.record(tokens.Settlement{Outcome: tokens.NotSent})
 		ex.settle(tokens.NotSent)

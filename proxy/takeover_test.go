@@ -343,6 +343,28 @@ func TestADrainFinishesWhatIsUnderWay(t *testing.T) {
 	})
 }
 
+func TestADrainThatIsOverEndsAReplyThatStandsStill(t *testing.T) {
+	eachSender(t, func(t *testing.T, sender func(*Route)) {
+		release := make(chan struct{})
+		u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "10")
+			_, _ = io.WriteString(w, "half ")
+			_ = http.NewResponseController(w).Flush()
+			<-release
+		})
+		defer close(release)
+		f := newFixture(t, u.URL, sender)
+		a := f.start(f.slow("j", "1"))
+		<-u.arrived
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		f.proxy.Drain(ctx) // hangs if nobody tells the reader
+		if got := <-a; got.err == nil && got.StatusCode == 200 {
+			t.Errorf("the caller took %q for the whole reply", got.body)
+		}
+	})
+}
+
 func TestADrainThatIsOverSaysUnknown(t *testing.T) {
 	eachSender(t, func(t *testing.T, sender func(*Route)) {
 		u, _ := gated(t)

@@ -186,7 +186,7 @@ func TestTheUpstreamsAnswerPassesUnchanged(t *testing.T) {
 			u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header()["X-Repeat"] = []string{"a", "b"}
 				w.Header()["Content-Type"] = nil
-			w.Header().Set("Fence-Decision", "refused")
+				w.Header().Set("Fence-Decision", "refused")
 				w.Header().Set("Fence-Reason", "made-up")
 				w.Header().Set("Location", "/elsewhere")
 				w.WriteHeader(c.status)

@@ -246,7 +246,7 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 			}
 			continue
 		}
-		if j.attempts.n+j.waiting >= a.opt.MaxPerJob {
+		if j.attempts.n-j.older+j.waiting >= a.opt.MaxPerJob {
 			ref := &Refusal{Err: ErrOverloaded, Floor: j.rec.floorFrom(a.base)}
 			s.mu.Unlock()
 			return ref

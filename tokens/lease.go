@@ -60,8 +60,19 @@ func (a *Authority) Claim(ctx context.Context, c ClaimRequest, wait, settle time
 	var me *claimant
 	if wait > 0 {
 		me = a.enqueue(c.Job)
-		defer a.dequeue(c.Job, me)
 	}
+	grant, err := a.claimInLine(ctx, c, me, wait)
+	if me != nil {
+		a.dequeue(c.Job, me) // before the report: the next in line must not wait for it
+	}
+	if err == nil && grant.Predecessor != nil {
+		err = a.report(ctx, c.Job, grant.Predecessor, settle)
+	}
+	return grant, err
+}
+
+// claimInLine claims until it is granted, at most wait long.
+func (a *Authority) claimInLine(ctx context.Context, c ClaimRequest, me *claimant, wait time.Duration) (Grant, error) {
 	deadline := time.Now().Add(wait)
 	for {
 		grant, ref, err := a.tryClaim(ctx, c, me)
@@ -69,10 +80,7 @@ func (a *Authority) Claim(ctx context.Context, c ClaimRequest, wait, settle time
 			return Grant{}, err
 		}
 		if ref == nil {
-			if grant.Predecessor != nil {
-				err = a.report(ctx, c.Job, grant.Predecessor, settle)
-			}
-			return grant, err
+			return grant, nil
 		}
 		left := time.Until(deadline)
 		if !errors.Is(ref, ErrLeaseHeld) || left <= 0 {

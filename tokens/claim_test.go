@@ -2,7 +2,9 @@ package tokens_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -61,8 +63,11 @@ func TestALeaseIDBeginsWithTheStoreAndIsNeverTheSame(t *testing.T) {
 
 func TestWithoutRandomnessNothingIsGranted(t *testing.T) {
 	broken := errors.New("no randomness")
-	p := start(t, tokens.Options{Rand: iotest.ErrReader(broken)})
-	_, err := p.Claim(t.Context(), request("a", time.Minute), 0, 0)
+	_, err := tokens.NewAuthority(t.Context(), tokenstest.NewMemory(nil), tokens.Options{Rand: iotest.ErrReader(broken)})
+	wantErr(t, err, broken)
+	// Its own name takes 16 bytes; then the source fails.
+	p := start(t, tokens.Options{Rand: io.MultiReader(io.LimitReader(rand.Reader, 16), iotest.ErrReader(broken))})
+	_, err = p.Claim(t.Context(), request("a", time.Minute), 0, 0)
 	wantErr(t, err, broken)
 	if _, err := p.Job(t.Context(), j1); !errors.Is(err, tokens.ErrJobNotFound) {
 		t.Errorf("job: %v", err)

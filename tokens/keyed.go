@@ -57,7 +57,7 @@ func (a *Authority) start(ctx context.Context, at *Attempt, changed <-chan struc
 		// The caller is gone and the operation goes on without it: wait for it,
 		// so that the attempt is not left behind.
 		<-op.done
-		if op.err == nil && started {
+		if op.err == nil && started && !op.skipped {
 			at.id = id
 			return false, nil
 		}
@@ -67,8 +67,10 @@ func (a *Authority) start(ctx context.Context, at *Attempt, changed <-chan struc
 		a.live.Delete(id)
 		return false, a.staleOr(at, err)
 	case ref != nil:
+		a.live.Delete(id)
 		return a.awaitDuplicate(ctx, at, ref, changed)
 	case raise:
+		a.live.Delete(id)
 		return true, nil
 	}
 	at.id = id
@@ -198,6 +200,9 @@ func (a *Authority) lost(w WriteRecord) WriteRecord {
 func (a *Authority) Writes(ctx context.Context, q WritesQuery, state WriteState) ([]ListedWrite, error) {
 	var out []ListedWrite
 	limit := q.Limit
+	if limit <= 0 {
+		return nil, nil
+	}
 	for {
 		page, err := a.store.ListWrites(ctx, q)
 		if err != nil {
@@ -267,7 +272,27 @@ func (a *Authority) Sweep(ctx context.Context) (purged int, err error) {
 			q.After = l
 			byJob[l.Job] = append(byJob[l.Job], l.Key)
 		}
-		for key, names := range byJob {
+		n, err := a.purge(ctx, byJob)
+		purged += n
+		if err != nil {
+			return purged, err
+		}
+		if len(page) < q.Limit {
+			return purged, nil
+		}
+	}
+}
+
+// purge forgets what may be forgotten of the named writes. Jobs go side by side, so that
+// their commits share a sync.
+func (a *Authority) purge(ctx context.Context, byJob map[Job][]string) (purged int, err error) {
+	type result struct {
+		n   int
+		err error
+	}
+	results := make(chan result, len(byJob))
+	for key, names := range byJob {
+		go func() {
 			n := 0
 			err := a.run(ctx, key, &operation{keys: names, apply: func(d *draft) {
 				n = 0
@@ -279,14 +304,17 @@ func (a *Authority) Sweep(ctx context.Context) (purged int, err error) {
 				}
 			}})
 			if err != nil {
-				return purged, err
+				n = 0
 			}
-			purged += n
-		}
-		if len(page) < q.Limit {
-			return purged, nil
-		}
+			results <- result{n, err}
+		}()
 	}
+	for range byJob {
+		r := <-results
+		purged += r.n
+		err = errors.Join(err, r.err)
+	}
+	return purged, err
 }
 
 // Unknown returns how many keyed writes have an unknown outcome, and when the oldest of

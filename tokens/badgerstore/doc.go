@@ -13,6 +13,10 @@
 //     hole, is refused before Badger may touch it.
 //   - A watch on free space. Badger writes through sparse memory maps, and a full
 //     disk kills the process with SIGBUS.
+//   - Keyed writes with two indexes, of the open ones and by expiry, changed in the
+//     transaction that changes the write. Badger's own expiry is never used: it
+//     follows the wall clock.
+//   - A compaction that gives the space of purged writes back; see [Store.Compact].
 //   - A clock that never runs backwards.
 //
 // After a commit or sync that failed, or that did not end in time, the store takes

@@ -55,6 +55,6 @@ A lease is temporary ownership, never exactly-once.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServeCommand(), newJobCommand(), newCheckConfigCommand(), newVersionCommand())
+	root.AddCommand(newServeCommand(), newDemoCommand(), newJobCommand(), newSalvageCommand(), newCheckConfigCommand(), newVersionCommand())
 	return root
 }

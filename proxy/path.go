@@ -15,7 +15,6 @@ var (
 	errPathRoutes = errors.New("the path matches one route as it is spelled and another one decoded; send it without %2F")
 	errPathBytes  = errors.New("the path begins with // and has bytes that can not be passed on unchanged; percent-encode them")
 	errUpgrade    = errors.New("the request wants to upgrade its connection, and messages inside a tunnel can not be fenced")
-	errMethod     = errors.New("the method is not supported")
 )
 
 // checkTarget refuses request targets that two servers may understand differently.

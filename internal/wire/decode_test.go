@@ -22,7 +22,7 @@ func TestAWellFormedBodyIsReadWhole(t *testing.T) {
 
 func TestOptionalFieldsTellAbsentFromZero(t *testing.T) {
 	for body, want := range map[string]string{
-		`{"job_id":"a","owner":"o","generation":1,"lease_id":"l"}`:              "nil",
+		`{"job_id":"a","owner":"o","generation":1,"lease_id":"l"}`:               "nil",
 		`{"job_id":"a","owner":"o","generation":1,"lease_id":"l","ttl_ms":null}`: "nil",
 		`{"job_id":"a","owner":"o","generation":1,"lease_id":"l","ttl_ms":0}`:    "0",
 	} {

@@ -102,8 +102,10 @@ type Store struct {
 	beaten   time.Time
 	log      int
 
-	// acknowledged is the sequence number that readers read at.
+	// acknowledged is the sequence number that readers read at, recent what was
+	// acknowledged last.
 	acknowledged atomic.Uint64
+	recent       recent
 	// broken is set once, when the store can no longer tell what it holds; full
 	// while too little space is free.
 	broken, full atomic.Pointer[error]
@@ -114,7 +116,6 @@ type Store struct {
 	closed  bool
 
 	stop     chan struct{}
-	written  chan batch
 	done     chan struct{}
 	once     sync.Once
 	closeErr error
@@ -143,8 +144,13 @@ func (s *Store) Load(ctx context.Context, job tokens.Job) (snap tokens.Snapshot,
 	if err := ctx.Err(); err != nil {
 		return snap, fmt.Errorf("load record: %w", context.Cause(ctx))
 	}
+	key := recordKey(job)
 	err = s.read(func() error {
-		value, written, err := get(s.db, s.acknowledged.Load(), recordKey(job))
+		if r, ok := s.recent.get(key); ok {
+			snap.Version, snap.Record = tokens.Version(r.version), unshared(r.record)
+			return nil
+		}
+		value, written, err := get(s.db, s.acknowledged.Load(), key)
 		if err != nil || written == 0 {
 			return err
 		}
@@ -193,7 +199,7 @@ func (s *Store) Commit(ctx context.Context, c tokens.Change) (tokens.Version, er
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", tokens.ErrRefused, err)
 	}
-	ch := &change{entry: entry{recordKey(c.Job), value}, expect: uint64(c.Expect), done: make(chan answer, 1)}
+	ch := &change{entry: entry{recordKey(c.Job), value}, record: c.Record, expect: uint64(c.Expect), done: make(chan answer, 1)}
 	if n := ch.size(); n > maxBatchBytes {
 		return 0, fmt.Errorf("%w: a record of %d bytes is too large", tokens.ErrRefused, n)
 	}

@@ -2,6 +2,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -11,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if err := daemon.Discard(); err != nil {
+	if err := errors.Join(daemon.Discard(), troubled.discard()); err != nil {
 		fmt.Fprintf(os.Stderr, "discard the built program: %v\n", err)
 		code = max(code, 1)
 	}

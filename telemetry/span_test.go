@@ -38,7 +38,7 @@ func only(t *testing.T, exporter *tracetest.InMemoryExporter, name string) trace
 func attributes(s tracetest.SpanStub) map[string]string {
 	m := map[string]string{}
 	for _, a := range s.Attributes {
-		m[string(a.Key)] = a.Value.Emit()
+		m[string(a.Key)] = a.Value.String()
 	}
 	return m
 }

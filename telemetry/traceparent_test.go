@@ -44,7 +44,7 @@ func TestATraceParentIsReadAsTheRecommendationSays(t *testing.T) {
 		if want := map[bool]string{true: testTraceID}[c.ok]; id != want {
 			t.Errorf("%s: id is %q, want %q", name, id, want)
 		}
-		if n := testing.AllocsPerRun(10, func() { ParseTraceParent(c.in) }); n != 0 {
+		if n := testing.AllocsPerRun(10, func() { _, _ = ParseTraceParent(c.in) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

@@ -55,6 +55,7 @@ A lease is temporary ownership, never exactly-once.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServeCommand(), newJobCommand(), newWriteCommand(), newCheckConfigCommand(), newVersionCommand())
+	root.AddCommand(newServeCommand(), newDemoCommand(), newJobCommand(), newWriteCommand(), newSalvageCommand(), newCheckConfigCommand(),
+		newVersionCommand())
 	return root
 }

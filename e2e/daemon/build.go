@@ -44,27 +44,36 @@ func build() (built, error) {
 	if path := os.Getenv(envBinary); path != "" {
 		return built{path: path}, nil
 	}
-	root, err := moduleRoot()
-	if err != nil {
-		return built{}, err
-	}
 	dir, err := os.MkdirTemp("", "fenceproxy-e2e-")
 	if err != nil {
 		return built{}, fmt.Errorf("make build directory: %w", err)
 	}
-	path := filepath.Join(dir, "fenceproxy")
-	args := append([]string{"build", "-o", path}, strings.Fields(os.Getenv(envBuildFlags))...)
-	cmd := exec.Command("go", append(args, "./cmd/fenceproxy")...)
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
+	path, err := Build(dir)
+	if err != nil {
 		_ = os.RemoveAll(dir) // the build's own error is the one that matters
-		return built{}, fmt.Errorf("build fenceproxy: %w\n%s", err, out)
+		return built{}, err
 	}
 	return built{path: path, dir: dir}, nil
 }
 
-// moduleRoot is the nearest directory upwards that holds a go.mod.
-func moduleRoot() (string, error) {
+// Build builds the program into dir with more flags for go build, for a variant of it, and returns its path.
+func Build(dir string, flags ...string) (string, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "fenceproxy")
+	args := append([]string{"build", "-o", path}, strings.Fields(os.Getenv(envBuildFlags))...)
+	cmd := exec.Command("go", append(append(args, flags...), "./cmd/fenceproxy")...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build fenceproxy: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// ModuleRoot is the nearest directory upwards that holds a go.mod.
+func ModuleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("find module root: %w", err)

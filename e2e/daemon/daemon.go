@@ -24,6 +24,8 @@ type Daemon struct {
 	tb     testing.TB
 	binary string
 	config string // path of the file
+	data   string // path of the directory
+	env    []string
 
 	mu   sync.Mutex
 	proc *process
@@ -44,13 +46,16 @@ type process struct {
 // the end of the test is killed; the logs are shown if the test failed.
 func Start(tb testing.TB, s Settings) *Daemon {
 	tb.Helper()
-	binary, err := Binary()
-	if err != nil {
-		tb.Fatal(err)
+	if s.Binary == "" {
+		var err error
+		if s.Binary, err = Binary(); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	dir := tb.TempDir()
-	d := &Daemon{tb: tb, binary: binary, config: filepath.Join(dir, "fenceproxy.yaml")}
-	if err := os.WriteFile(d.config, []byte(s.yaml(filepath.Join(dir, "data"))), 0o600); err != nil {
+	d := &Daemon{tb: tb, binary: s.Binary, env: s.Env,
+		config: filepath.Join(dir, "fenceproxy.yaml"), data: filepath.Join(dir, "data")}
+	if err := os.WriteFile(d.config, []byte(s.yaml(d.data)), 0o600); err != nil {
 		tb.Fatalf("write configuration: %v", err)
 	}
 	tb.Cleanup(d.cleanup)
@@ -99,7 +104,7 @@ func (d *Daemon) Restart() {
 func (d *Daemon) start() (*process, error) {
 	out := newLogs()
 	cmd := exec.Command(d.binary, "serve", "--config", d.config)
-	cmd.Env = environ()
+	cmd.Env = append(environ(), d.env...)
 	cmd.Stdout, cmd.Stderr = out, out // one writer for both: os/exec then uses one pipe
 	cmd.SysProcAttr = dieWithParent()
 	if err := cmd.Start(); err != nil {
@@ -125,6 +130,30 @@ func (d *Daemon) now() *process {
 	defer d.mu.Unlock()
 	return d.proc
 }
+
+// Refused starts the program again and returns what it printed and its exit code when it ends by itself. The one before must
+// have ended.
+func (d *Daemon) Refused() (output string, code int) {
+	d.tb.Helper()
+	p, err := d.start()
+	if err != nil {
+		d.tb.Fatal(err)
+	}
+	select {
+	case <-p.logs.found:
+		d.tb.Fatal("fenceproxy started, and should have refused to")
+	case <-p.done:
+	case <-time.After(startLimit):
+		d.tb.Fatalf("fenceproxy neither starts nor ends within %v", startLimit)
+	}
+	return p.logs.String(), p.code
+}
+
+// Dir is the data directory.
+func (d *Daemon) Dir() string { return d.data }
+
+// PID is the process that runs now, or ran last.
+func (d *Daemon) PID() int { return d.now().cmd.Process.Pid }
 
 // Data is the base URL of the data listener.
 func (d *Daemon) Data() string {
@@ -219,11 +248,20 @@ func (d *Daemon) Dump() {
 	d.Wait()
 }
 
+// Second runs serve on the same configuration and data beside the process that runs, as Run does.
+func (d *Daemon) Second(ctx context.Context) (stdout, stderr string, code int) {
+	d.tb.Helper()
+	return d.Run(ctx, "serve", "--config", d.config)
+}
+
 // Run runs another command of the program against this proxy and returns what it printed and its exit code.
 func (d *Daemon) Run(ctx context.Context, args ...string) (stdout, stderr string, code int) {
 	d.tb.Helper()
 	cmd := exec.CommandContext(ctx, d.binary, args...)
-	cmd.Env = append(environ(), "FENCEPROXY_CONTROL="+d.ControlURL(), "FENCEPROXY_PROXY="+d.Data())
+	cmd.Env = environ()
+	if args[0] != "serve" { // which takes these for settings of its own
+		cmd.Env = append(cmd.Env, "FENCEPROXY_CONTROL="+d.ControlURL(), "FENCEPROXY_PROXY="+d.Data())
+	}
 	out, errs := newLogs(), newLogs()
 	cmd.Stdout, cmd.Stderr = out, errs
 	cmd.SysProcAttr = dieWithParent()

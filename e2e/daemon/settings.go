@@ -14,6 +14,9 @@ type Settings struct {
 	Route    []string // more lines of the route: "takeover: {wait: 1s}"
 	Top      []string // more lines of the top level: "drain: 1s"
 	Leases   string   // the value of leases; empty: short times for tests
+
+	Binary string   // a variant of the program; empty: the program itself
+	Env    []string // more of the environment of serve
 }
 
 // yaml writes the configuration file. Ports are the kernel's choice: a port guessed beforehand is a port lost to a race.

@@ -14,7 +14,7 @@ import (
 
 // Violation is one broken promise.
 type Violation struct {
-	Rule   string // "order", "once", "truth", "floor", "generation" or "fence"
+	Rule   string // "order", "overlap", "once", "truth", "floor", "generation" or "fence"
 	Job    string
 	Detail string
 }
@@ -68,7 +68,7 @@ type History struct {
 // Judge applies every rule. It returns nil, or all violations joined.
 func Judge(h History) error {
 	var all []error
-	for _, rule := range []func(History) []Violation{Order, Once, Truth, Floors, Fence} {
+	for _, rule := range []func(History) []Violation{Order, Overlap, Once, Truth, Floors, Fence} {
 		for _, v := range rule(h) {
 			all = append(all, v)
 		}
@@ -78,9 +78,7 @@ func Judge(h History) error {
 
 // Order demands that per job no request of a lower generation begins at the upstream after one of a higher.
 func Order(h History) []Violation {
-	records := slices.SortedFunc(slices.Values(h.Upstream), func(a, b upstream.Record) int {
-		return cmp.Compare(a.Begin, b.Begin)
-	})
+	records := byBegin(h.Upstream)
 	highest := make(map[string]upstream.Record)
 	var out []Violation
 	for _, r := range records {
@@ -98,6 +96,34 @@ func Order(h History) []Violation {
 		out = append(out, Violation{"order", r.Job, fmt.Sprintf(
 			"write %q of generation %d arrived %v after %q of generation %d (complete %v)",
 			r.ID, r.Generation, r.BeganAt.Sub(top.BeganAt), top.ID, top.Generation, r.Complete)})
+	}
+	return out
+}
+
+func byBegin(records []upstream.Record) []upstream.Record {
+	return slices.SortedFunc(slices.Values(records), func(a, b upstream.Record) int { return cmp.Compare(a.Begin, b.Begin) })
+}
+
+// Overlap demands that per job no request of a higher generation begins while the upstream is still at work on a whole one
+// of a lower. One whose connection was closed meanwhile was cut, and counts as settled by that.
+func Overlap(h History) []Violation {
+	running := make(map[string][]upstream.Record)
+	var out []Violation
+	for _, r := range byBegin(h.Upstream) {
+		if r.Job == "" || r.Generation == 0 {
+			continue
+		}
+		still := slices.DeleteFunc(running[r.Job], func(old upstream.Record) bool { return old.End != 0 && old.End < r.Begin })
+		for _, old := range still {
+			if old.Generation < r.Generation {
+				out = append(out, Violation{"overlap", r.Job, fmt.Sprintf(
+					"write %q of generation %d arrived while %q of generation %d was at work", r.ID, r.Generation, old.ID, old.Generation)})
+			}
+		}
+		if r.Complete && !r.Cancelled {
+			still = append(still, r)
+		}
+		running[r.Job] = still
 	}
 	return out
 }

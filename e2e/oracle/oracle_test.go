@@ -17,12 +17,23 @@ func at(ms int) time.Time { return origin.Add(time.Duration(ms) * time.Milliseco
 // arrived is a complete, executed request whose ordinal is also its time in milliseconds.
 func arrived(order int, id, job string, generation uint64) upstream.Record {
 	return upstream.Record{
-		Begin: int64(order), BeganAt: at(order), ID: id, Job: job, Generation: generation, Complete: true, Executed: true,
+		Begin: int64(order), BeganAt: at(order), End: int64(order), EndedAt: at(order), ID: id, Job: job, Generation: generation, Complete: true, Executed: true,
 	}
 }
 
 func cut(r upstream.Record) upstream.Record {
 	r.Complete, r.Executed = false, false
+	return r
+}
+
+// until is a request that the upstream was at work on for a while; 0 means that it still is.
+func until(end int, r upstream.Record) upstream.Record {
+	r.End, r.EndedAt = int64(end), at(end)
+	return r
+}
+
+func cancelled(r upstream.Record) upstream.Record {
+	r.Cancelled = true
 	return r
 }
 
@@ -52,6 +63,15 @@ func TestAHistoryIsJudged(t *testing.T) {
 		{"an older one after a newer, with others between", oracle.History{Upstream: []upstream.Record{
 			arrived(1, "a", "j", 2), arrived(2, "b", "k", 9), arrived(3, "c", "j", 2), arrived(4, "d", "j", 1)}},
 			[]string{"order"}},
+		{"a newer one while an older is at work", oracle.History{Upstream: []upstream.Record{
+			until(5, arrived(1, "a", "j", 1)), arrived(2, "b", "j", 1), until(9, arrived(3, "c", "j", 2))}}, []string{"overlap"}},
+		{"a newer one while an older has not ended yet", oracle.History{Upstream: []upstream.Record{
+			until(0, arrived(1, "a", "j", 1)), arrived(3, "c", "j", 2)}}, []string{"overlap"}},
+		{"a newer one after the older ended, another job's, one that was cut", oracle.History{Upstream: []upstream.Record{
+			until(2, arrived(1, "a", "j", 1)), until(9, arrived(3, "b", "k", 1)), until(9, cancelled(arrived(4, "c", "j", 1))),
+			until(9, cut(arrived(5, "d", "j", 1))), arrived(6, "e", "j", 2)}}, nil},
+		{"writes of one generation run side by side", oracle.History{Upstream: []upstream.Record{
+			until(5, arrived(1, "a", "j", 1)), until(6, arrived(2, "b", "j", 1))}}, nil},
 		{"two jobs do not share an order", oracle.History{Upstream: []upstream.Record{
 			arrived(1, "a", "j", 2), arrived(2, "b", "k", 1)}}, nil},
 		{"an unfenced request is no write of a job", oracle.History{Upstream: []upstream.Record{

@@ -240,17 +240,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := s.readBody(rec, r, how.resetMidway); err != nil {
 		if errors.Is(err, errMidway) {
-			hangUp(w)
+			s.hangUp(rec, w)
 		}
 		panic(http.ErrAbortHandler) // half a request gets no answer
 	}
 	if how.reset {
-		hangUp(w)
+		s.hangUp(rec, w)
 		return
 	}
 	reply := s.execute(rec, r, how)
 	if how.resetAfterExecute {
-		hangUp(w)
+		s.hangUp(rec, w)
 		return
 	}
 	if !s.pause(rec, r, how) {
@@ -308,6 +308,9 @@ func (s *Server) begin(r *http.Request) *Record {
 func (s *Server) end(rec *Record) {
 	now := time.Now()
 	s.change(func() {
+		if rec.End != 0 {
+			return
+		}
 		s.ordinal++
 		rec.End = s.ordinal
 		rec.EndedAt = now
@@ -379,8 +382,10 @@ func (s *Server) pause(rec *Record, r *http.Request, how behaviour) bool {
 	}
 }
 
-// hangUp resets the connection of the request under way.
-func hangUp(w http.ResponseWriter) {
+// hangUp resets the connection of the request under way. Nothing is done for the request afterwards, so it ends before its
+// caller can know.
+func (s *Server) hangUp(rec *Record, w http.ResponseWriter) {
+	s.end(rec)
 	c, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		panic(http.ErrAbortHandler) // net/http then closes the connection without an answer

@@ -21,9 +21,10 @@ const (
 	maxBatchEntries = 8192
 )
 
-// badgerOptions is the small profile: floors are few bytes, and most are asked for
-// again soon.
-func badgerOptions(dir string, log *slog.Logger) badger.Options {
+// BadgerOptions is the small profile that the store opens Badger with: floors are few
+// bytes, and most are asked for again soon. It is exported for who compares with plain
+// Badger.
+func BadgerOptions(dir string, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
 		WithLogger(badgerLog{log}).
 		// Off by default in Badger v4. Without it an acknowledged floor can
@@ -54,7 +55,7 @@ func openBadger(dir string, log *slog.Logger) (db *badger.DB, err error) {
 			err = fmt.Errorf("open badger: %v", r)
 		}
 	}()
-	if db, err = badger.OpenManaged(badgerOptions(dir, log)); err != nil {
+	if db, err = badger.OpenManaged(BadgerOptions(dir, log)); err != nil {
 		return nil, fmt.Errorf("open badger: %w", err)
 	}
 	return db, nil

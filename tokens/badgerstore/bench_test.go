@@ -26,7 +26,7 @@ func BenchmarkFloorRaises(b *testing.B) {
 			closeStore(b, s)
 		})
 		b.Run(fmt.Sprintf("%dwriters/plain-badger", writers), func(b *testing.B) {
-			db, err := badger.Open(badgerOptions(b.TempDir(), Options{}.withDefaults().Logger))
+			db, err := badger.Open(BadgerOptions(b.TempDir(), Options{}.withDefaults().Logger))
 			if err != nil {
 				b.Fatal(err)
 			}

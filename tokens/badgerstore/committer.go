@@ -14,6 +14,7 @@ var errClosed = errors.New("the store is closed")
 // change is one commit on its way. The queue's lock protects taken.
 type change struct {
 	entry
+	record tokens.Record
 	// writes are the entries that go with the record.
 	writes []entry
 	expect uint64
@@ -36,13 +37,6 @@ func (c *change) size() int {
 
 func (c *change) refuse(err error) {
 	c.done <- answer{err: fmt.Errorf("%w: %w", tokens.ErrRefused, err)}
-}
-
-// batch is what one transaction carried: on its way from the committer, which made
-// it durable, to the acknowledger, which remembers its sequence number.
-type batch struct {
-	sequence uint64
-	changes  []*change
 }
 
 func (s *Store) enqueue(c *change) error {
@@ -105,7 +99,7 @@ func (s *Store) breakOff(err error) {
 
 // run is the committer. It ends when stop is closed and the queue is empty.
 func (s *Store) run() {
-	defer close(s.written)
+	defer close(s.done)
 	beats := s.seams.beats
 	if beats == nil {
 		t := time.NewTicker(time.Second)
@@ -184,7 +178,7 @@ func (s *Store) current(changes []*change) []*change {
 	var rest []*change
 	seen := make(map[string]bool, len(changes))
 	for _, c := range changes {
-		_, version, err := s.newest(c.key)
+		version, err := s.versionOf(c.key)
 		switch {
 		case err != nil:
 			c.refuse(fmt.Errorf("compare version: %w", err))
@@ -198,8 +192,16 @@ func (s *Store) current(changes []*change) []*change {
 	return rest
 }
 
-// newest reads at the committer's own sequence number, which may be ahead of what was
-// acknowledged.
+// versionOf returns the version of the newest record, zero if there is none.
+func (s *Store) versionOf(key []byte) (uint64, error) {
+	if r, ok := s.recent.get(key); ok {
+		return r.version, nil
+	}
+	_, version, err := s.newest(key)
+	return version, err
+}
+
+// newest returns the newest value of a key and its version.
 func (s *Store) newest(key []byte) (value []byte, version uint64, err error) {
 	err = s.read(func() error {
 		value, version, err = get(s.db, s.sequence, key)
@@ -208,27 +210,38 @@ func (s *Store) newest(key []byte) (value []byte, version uint64, err error) {
 	return value, version, err
 }
 
-// write makes one batch durable and hands it on to be acknowledged.
+// write makes one batch durable and acknowledges it.
 func (s *Store) write(changes []*change) {
-	err := s.commit(changes)
-	if err != nil {
+	if err := s.commit(changes); err != nil {
 		s.breakOff(err)
 		for _, c := range changes {
 			c.done <- answer{err: fmt.Errorf("%w: %w", tokens.ErrUnknown, err)}
 		}
 		return
 	}
-	s.written <- batch{s.sequence, changes}
+	// The records before the number: a reader that finds none here looks at the
+	// number, and one that sees the number must not find an older record.
+	s.recent.put(changes, s.sequence)
+	s.acknowledged.Store(s.sequence)
+	for _, c := range changes {
+		c.done <- answer{version: tokens.Version(s.sequence)}
+	}
 	// Nobody reads at a lower number now, so compaction may drop versions that
 	// only such a reader could see. If somebody reads, the next batch tries again.
 	if s.reading.TryLock() {
-		s.db.SetDiscardTs(s.acknowledged.Load())
+		s.db.SetDiscardTs(s.sequence)
 		s.reading.Unlock()
 	}
 }
 
-// commit writes the changes and the clock at the next sequence number. After an error
+// commit writes the changes and the clock at the next sequence number, to Badger and to
+// the sidecar at the same time, and returns when both are durable. After an error
 // nothing is known about them.
+//
+// That both may be in flight at once rests on the sidecar's redo, and on the next batch
+// being begun only when both are done. So a crash leaves the sidecar at most one batch
+// ahead of Badger, and that batch is whole in it: open commits it then, acknowledged or
+// not. A sidecar further ahead means that Badger has lost something.
 func (s *Store) commit(changes []*change) error {
 	defer s.observe("batch", time.Now())
 	now := s.clock.now()
@@ -236,10 +249,17 @@ func (s *Store) commit(changes []*change) error {
 	for _, c := range changes {
 		entries = append(append(entries, c.entry), c.writes...)
 	}
-	if err := s.seams.commit(s.db, s.sequence+1, entries); err != nil {
+	next := s.sequence + 1
+	remembered := make(chan error, 1)
+	go func() {
+		defer s.observe("sequence", time.Now())
+		remembered <- s.side.remember(next, entries)
+	}()
+	err := s.seams.commit(s.db, next, entries)
+	if err := errors.Join(err, <-remembered); err != nil {
 		return err
 	}
-	s.sequence++
+	s.sequence = next
 	s.beaten = now
 	return s.syncNames()
 }

@@ -8,9 +8,12 @@
 //     transaction, so a sync serves many jobs.
 //   - A sequence number. Badger replays its log up to the first damaged record and
 //     silently drops the rest. Every batch is committed at the next sequence
-//     number (as Badger's own version), the highest acknowledged one is kept in a
-//     small synced file beside the store, and a directory that holds less, or has a
-//     hole, is refused before Badger may touch it.
+//     number (as Badger's own version), and goes into a small synced file beside
+//     the store at the same time; both have it before it is acknowledged. A
+//     directory that holds less than that file remembers, or has a hole, is refused
+//     before Badger may touch it. If just the last batch is missing, because the
+//     process died or because the end of the log is damaged, it is committed again
+//     from the file, which holds the last two.
 //   - A watch on free space. Badger writes through sparse memory maps, and a full
 //     disk kills the process with SIGBUS.
 //   - Keyed writes with two indexes, of the open ones and by expiry, changed in the
@@ -26,7 +29,7 @@
 // The directory holds:
 //
 //	holder     locked by the process that has the directory open, and names it
-//	sequence   the highest acknowledged sequence number, in two checksummed slots
+//	sequence   the last two batches and their numbers, in two checksummed slots
 //	store/     Badger's files
 //	damaged-N/ what a salvage replaced
 //

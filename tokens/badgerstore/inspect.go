@@ -23,10 +23,17 @@ type finding struct {
 	// records, old versions counted.
 	last    uint64
 	records int
-	// remembered is the sidecar's slot; missing tells that there is none, and
-	// nothing to be missed either.
+	// remembered is the sidecar's newest slot, at place; missing tells that there
+	// is none, and nothing to be missed either.
 	remembered slot
+	place      int64
 	missing    bool
+}
+
+// behind tells that the store lacks one change and that the sidecar holds it: either the
+// process died before Badger had it, or the end of Badger's log is damaged.
+func (f finding) behind() bool {
+	return f.last+1 == f.remembered.sequence && len(f.remembered.redo) > 0
 }
 
 func storeDir(dir string) string    { return filepath.Join(dir, "store") }
@@ -38,7 +45,7 @@ func sidecarPath(dir string) string { return filepath.Join(dir, sidecarName) }
 func inspect(dir string) (finding, error) {
 	var f finding
 	var side error
-	f.remembered, side = readSidecar(sidecarPath(dir))
+	f.remembered, f.place, side = readSidecar(sidecarPath(dir))
 	if side != nil && !errors.Is(side, fs.ErrNotExist) && !errors.Is(side, errNoSlot) {
 		return f, side
 	}
@@ -73,7 +80,7 @@ func inspect(dir string) (finding, error) {
 		return f, damaged(dir, "the store ends at change %d, and how many changes were acknowledged is not known: %w", f.last, side)
 	case side != nil:
 		f.missing = true
-	case f.last < f.remembered.sequence:
+	case f.last < f.remembered.sequence && !f.behind():
 		return f, damaged(dir, "the store ends at change %d, but change %d was acknowledged: acknowledged floors were lost",
 			f.last, f.remembered.sequence)
 	}

@@ -31,13 +31,12 @@ type entry struct {
 
 func (e entry) size() int { return len(e.key) + len(e.value) }
 
-func namespaceKey(namespace string) []byte {
-	k := append(make([]byte, 0, len(namespace)+3+tokens.MaxJobID), prefixRecord)
-	k = append(k, strings.ReplaceAll(namespace, "\x00", "\x00\xff")...)
-	return append(k, 0, 1)
+func recordKey(j tokens.Job) []byte {
+	namespace := strings.ReplaceAll(j.Namespace, "\x00", "\x00\xff")
+	k := append(make([]byte, 0, len(namespace)+len(j.ID)+3), prefixRecord)
+	k = append(append(k, namespace...), 0, 1)
+	return append(k, j.ID...)
 }
-
-func recordKey(j tokens.Job) []byte { return append(namespaceKey(j.Namespace), j.ID...) }
 
 // jobOf is the inverse of recordKey.
 func jobOf(key []byte) (tokens.Job, error) {

@@ -39,9 +39,6 @@ func open(opt Options, sm seams) (_ *Store, err error) {
 	s := &Store{
 		opt: opt, seams: sm, lock: lock,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-		// Room for a few batches, so that the next commit runs while the
-		// sidecar is synced.
-		written: make(chan batch, 4),
 	}
 	defer func() {
 		if err != nil {
@@ -67,7 +64,6 @@ func open(opt Options, sm seams) (_ *Store, err error) {
 	opt.Logger.Info("store opened", "engine", s.info.Engine, "dir", opt.Dir, "store_id", s.info.ID, "epoch", s.info.Epoch,
 		"sequence", s.sequence, "sync_writes", s.db.Opts().SyncWrites)
 	go s.run()
-	go s.acknowledge()
 	return s, nil
 }
 
@@ -123,6 +119,16 @@ func (s *Store) settle(found finding) error {
 		return fmt.Errorf("%w: the store has no meta record; %s", ErrDamaged, wayOut(s.opt.Dir))
 	case m.ID != "" && !found.missing && m.ID != found.remembered.id:
 		return fmt.Errorf("%w: the sequence file belongs to store %s, not to %s; %s", ErrDamaged, found.remembered.id, m.ID, wayOut(s.opt.Dir))
+	case found.behind() && m.Epoch != found.remembered.epoch:
+		return fmt.Errorf("%w: the sequence file is of epoch %d, not of %d; %s", ErrDamaged, found.remembered.epoch, m.Epoch, wayOut(s.opt.Dir))
+	}
+	if err := s.syncFiles(); err != nil {
+		return err
+	}
+	if found.behind() {
+		if known, err = s.redo(found.remembered); err != nil {
+			return err
+		}
 	}
 	s.clock = newStoreClock(s.opt.Clock, known)
 	s.beaten = known
@@ -139,20 +145,32 @@ func (s *Store) settle(found finding) error {
 		Engine: "badger", ID: m.ID, Epoch: m.Epoch, Exclusive: true,
 		LastKnown: known, Opened: opened,
 	}
-	if err := s.syncFiles(); err != nil {
-		return err
-	}
-	now := slot{m.ID, m.Epoch, s.sequence}
+	now := slot{id: m.ID, epoch: m.Epoch, sequence: s.sequence}
 	path := sidecarPath(s.opt.Dir)
 	if found.missing || m.Epoch != found.remembered.epoch {
 		if err := createSidecar(path, now); err != nil {
 			return err
 		}
 	}
-	if s.side, err = openSidecar(path, now, s.seams.sync); err != nil {
+	if s.side, err = openSidecar(path, now, found.place, s.seams.sync); err != nil {
 		return err
 	}
 	return s.firstBeat()
+}
+
+// redo commits the change that only the sidecar holds. Whoever asked for it was told
+// that its outcome is unknown, or that it is durable. It returns the store's time in it.
+func (s *Store) redo(last slot) (known time.Time, err error) {
+	if err := s.seams.commit(s.db, last.sequence, last.redo); err != nil {
+		return known, fmt.Errorf("redo last change: %w", err)
+	}
+	s.sequence = last.sequence
+	s.opt.Logger.Info("store redid its last change from the sequence file", "sequence", s.sequence)
+	if err := s.syncNames(); err != nil {
+		return known, err
+	}
+	_, known, err = s.readMeta()
+	return known, err
 }
 
 // firstBeat writes once, so that the time of opening counts even if the process dies
@@ -161,10 +179,9 @@ func (s *Store) settle(found finding) error {
 func (s *Store) firstBeat() error {
 	if s.watchSpace() == nil {
 		if err := s.commit(nil); err != nil {
-			return fmt.Errorf("write to new store: %w", err)
+			return fmt.Errorf("write to opened store: %w", err)
 		}
-	}
-	if err := s.side.remember(s.sequence); err != nil {
+	} else if err := s.side.remember(s.sequence, nil); err != nil {
 		return err
 	}
 	s.acknowledged.Store(s.sequence)

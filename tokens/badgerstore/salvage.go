@@ -103,9 +103,22 @@ func (w *wreck) visit(key, value []byte, sequence uint64) {
 	}
 }
 
+// redo takes what the sidecar holds for something that was found.
+func (w *wreck) redo() {
+	found := w.last
+	for _, e := range w.side.redo {
+		value := e.value
+		if e.removed {
+			value = nil
+		}
+		w.visit(e.key, value, w.side.sequence)
+	}
+	w.last = found // of the store itself
+}
+
 // collect reads every table and log, also those that the MANIFEST does not name.
 func (w *wreck) collect(dir string) error {
-	w.side, w.sideErr = readSidecar(sidecarPath(dir))
+	w.side, _, w.sideErr = readSidecar(sidecarPath(dir))
 	if w.sideErr != nil {
 		w.unreadable = append(w.unreadable, fmt.Sprintf("%s: %v", sidecarName, w.sideErr))
 	}
@@ -139,6 +152,9 @@ func (w *wreck) rebuild(opt Options, report *SalvageReport) (meta, [][]entry, er
 	}
 	if m.Format > formatVersion {
 		return meta{}, nil, fmt.Errorf("%w: %s has format %d", ErrFormat, opt.Dir, m.Format)
+	}
+	if metaErr != nil || m.ID == w.side.id {
+		w.redo()
 	}
 	var known time.Time
 	if c, ok := w.newest[keyClock]; ok {
@@ -217,7 +233,7 @@ func build(opt Options, m meta, last uint64, groups [][]entry) (err error) {
 	if err := syncPath(dir); err != nil {
 		return err
 	}
-	return createSidecar(salvagedSidecar(opt.Dir), slot{m.ID, m.Epoch, last})
+	return createSidecar(salvagedSidecar(opt.Dir), slot{id: m.ID, epoch: m.Epoch, sequence: last})
 }
 
 // writeAll writes groups of entries in transactions that Badger takes, numbered from

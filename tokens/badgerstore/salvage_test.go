@@ -28,7 +28,7 @@ func TestASalvageKeepsWhatIsReadableInANewEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	if report.Epoch != 1 || report.Acknowledged != damagedJobs+2 || report.Jobs < 400 || report.Jobs > 600 ||
-		report.Found != uint64(report.Jobs)+2 || report.Dropped != 0 {
+		report.Found != uint64(report.Jobs)+1 || report.Dropped != 0 {
 		t.Errorf("report %+v", report)
 	}
 	if _, err := os.Stat(filepath.Join(report.Kept, "store", filepath.Base(log))); err != nil {
@@ -41,7 +41,11 @@ func TestASalvageKeepsWhatIsReadableInANewEpoch(t *testing.T) {
 	if s.sequence <= damagedJobs+2 {
 		t.Errorf("sequence number %d is not above the acknowledged one", s.sequence)
 	}
-	for n := range report.Jobs {
+	// The last job is in the sequence file.
+	for n := range damagedJobs {
+		if n >= report.Jobs-1 && n < damagedJobs-1 {
+			continue
+		}
 		if got := floorOf(t, s, jobN(n)); got != tokens.Generation(n+1) {
 			t.Errorf("the floor of %s is %d, want %d", jobN(n), got, n+1)
 		}
@@ -112,7 +116,7 @@ func TestASalvageNeedsNoManifestAndNoSequenceFile(t *testing.T) {
 
 func slotOf(t *testing.T, dir string) slot {
 	t.Helper()
-	s, err := readSidecar(sidecarPath(dir))
+	s, _, err := readSidecar(sidecarPath(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,97 +1,45 @@
 package badgerstore
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"os"
 	"path/filepath"
 )
 
-const (
-	sidecarName  = "sequence"
-	sidecarMagic = "fencseq1"
-	// slotSpacing keeps the two slots on different pages, so that no torn
-	// write reaches both.
-	slotSpacing = 4096
-	slotID      = 32
-	slotSize    = len(sidecarMagic) + slotID + 4 + 8 + 4
-)
+const sidecarName = "sequence"
 
 // errNoSlot is returned when neither slot of a sidecar is whole.
 var errNoSlot = errors.New("neither slot is whole")
 
-// slot is what the sidecar remembers: the highest sequence number that was
-// acknowledged, and of which store.
-type slot struct {
-	id       string
-	epoch    uint32
-	sequence uint64
-}
-
-func (s slot) encode() []byte {
-	b := make([]byte, 0, slotSize)
-	b = append(b, sidecarMagic...)
-	var id [slotID]byte
-	copy(id[:], s.id)
-	b = append(b, id[:]...)
-	b = binary.BigEndian.AppendUint32(b, s.epoch)
-	b = binary.BigEndian.AppendUint64(b, s.sequence)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
-}
-
-func decodeSlot(b []byte) (slot, bool) {
-	sum := len(b) - 4
-	if string(b[:len(sidecarMagic)]) != sidecarMagic ||
-		binary.BigEndian.Uint32(b[sum:]) != crc32.Checksum(b[:sum], crc32.MakeTable(crc32.Castagnoli)) {
-		return slot{}, false
-	}
-	b = b[len(sidecarMagic):]
-	id := b[:slotID]
-	for len(id) > 0 && id[len(id)-1] == 0 {
-		id = id[:len(id)-1]
-	}
-	b = b[slotID:]
-	return slot{string(id), binary.BigEndian.Uint32(b), binary.BigEndian.Uint64(b[4:])}, true
-}
-
-// readSidecar returns the newest whole slot. The error wraps os.ErrNotExist if
-// there is no file, and errNoSlot if there is no whole slot. One slot may be torn:
-// it was being written, and so not acknowledged, when the machine stopped.
-func readSidecar(path string) (slot, error) {
-	f, err := os.Open(path)
+// readSidecar returns the newest whole slot and which of the two it is. The error wraps
+// os.ErrNotExist if there is no file, and errNoSlot if there is no whole slot. One slot
+// may be torn: it was being written, and so not acknowledged, when the machine stopped.
+func readSidecar(path string) (newest slot, place int64, err error) {
+	b, err := os.ReadFile(path)
 	if err != nil {
-		return slot{}, fmt.Errorf("open sidecar: %w", err)
+		return slot{}, 0, fmt.Errorf("read sidecar: %w", err)
 	}
-	defer f.Close()
-	var newest slot
 	found := false
 	for i := range int64(2) {
-		var b [slotSize]byte
-		if _, err := f.ReadAt(b[:], i*slotSpacing); err != nil {
-			if errors.Is(err, io.EOF) {
-				continue
-			}
-			return slot{}, fmt.Errorf("read sidecar: %w", err)
-		}
-		if s, ok := decodeSlot(b[:]); ok && (!found || s.sequence > newest.sequence) {
-			newest, found = s, true
+		part := b[min(i*slotSpacing, int64(len(b))):min((i+1)*slotSpacing, int64(len(b)))]
+		if s, ok := decodeSlot(part); ok && (!found || s.sequence > newest.sequence) {
+			newest, place, found = s, i, true
 		}
 	}
 	if !found {
-		return slot{}, fmt.Errorf("read sidecar: %w", errNoSlot)
+		return slot{}, 0, fmt.Errorf("read sidecar: %w", errNoSlot)
 	}
-	return newest, nil
+	return newest, place, nil
 }
 
-// createSidecar writes a new sidecar, durable and whole or not at all.
+// createSidecar writes a new sidecar, durable and whole or not at all. All of it is
+// written, so that a later sync finds its blocks in place and has no metadata to write.
 func createSidecar(path string, s slot) error {
 	tmp := path + ".tmp"
 	b := make([]byte, 2*slotSpacing)
-	copy(b, s.encode())
-	copy(b[slotSpacing:], s.encode())
+	copy(b, s.append(nil))
+	copy(b[slotSpacing:], s.append(nil))
 	if err := writeSynced(tmp, b); err != nil {
 		return fmt.Errorf("create sidecar: %w", err)
 	}
@@ -106,30 +54,31 @@ type sidecar struct {
 	f    *os.File
 	cur  slot
 	turn int64
+	buf  []byte
 	sync func(*os.File) error
 }
 
-func openSidecar(path string, cur slot, sync func(*os.File) error) (*sidecar, error) {
+// openSidecar opens a sidecar whose newest slot is at place: that one is not the first
+// to be overwritten. The slots are made durable first; whoever wrote them may have died
+// before.
+func openSidecar(path string, cur slot, place int64, sync func(*os.File) error) (*sidecar, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open sidecar: %w", err)
 	}
-	sc := &sidecar{f: f, cur: cur, sync: sync}
-	// The first write goes to the slot that does not hold the newest number.
-	var b [slotSize]byte
-	if _, err := f.ReadAt(b[:], 0); err == nil {
-		if s, ok := decodeSlot(b[:]); ok && s.sequence == cur.sequence {
-			sc.turn = 1
-		}
+	if err := f.Sync(); err != nil {
+		return nil, errors.Join(fmt.Errorf("sync sidecar: %w", err), f.Close())
 	}
-	return sc, nil
+	return &sidecar{f: f, cur: slot{id: cur.id, epoch: cur.epoch}, turn: 1 - place, sync: sync}, nil
 }
 
-// remember makes sequence durable as acknowledged. After an error it must not be
-// called again: what a failed fsync left is unknown.
-func (sc *sidecar) remember(sequence uint64) error {
-	sc.cur.sequence = sequence
-	if _, err := sc.f.WriteAt(sc.cur.encode(), sc.turn*slotSpacing); err != nil {
+// remember makes a sequence number durable, and what is committed at it. After an error
+// it must not be called again: what a failed fsync left is unknown.
+func (sc *sidecar) remember(sequence uint64, redo []entry) error {
+	s := sc.cur
+	s.sequence, s.redo = sequence, redo
+	sc.buf = s.append(sc.buf[:0])
+	if _, err := sc.f.WriteAt(sc.buf, sc.turn*slotSpacing); err != nil {
 		return fmt.Errorf("write sidecar: %w", err)
 	}
 	if err := sc.sync(sc.f); err != nil {

@@ -102,8 +102,10 @@ type Store struct {
 	beaten   time.Time
 	log      int
 
-	// acknowledged is the sequence number that readers read at.
+	// acknowledged is the sequence number that readers read at, recent what was
+	// acknowledged last.
 	acknowledged atomic.Uint64
+	recent       recent
 	// broken is set once, when the store can no longer tell what it holds; full
 	// while too little space is free.
 	broken, full atomic.Pointer[error]
@@ -119,7 +121,6 @@ type Store struct {
 	compacting sync.Mutex
 
 	stop     chan struct{}
-	written  chan batch
 	done     chan struct{}
 	once     sync.Once
 	closeErr error
@@ -148,8 +149,13 @@ func (s *Store) Load(ctx context.Context, job tokens.Job) (snap tokens.Snapshot,
 	if err := ctx.Err(); err != nil {
 		return snap, fmt.Errorf("load record: %w", context.Cause(ctx))
 	}
+	key := recordKey(job)
 	err = s.read(func() error {
-		value, written, err := get(s.db, s.acknowledged.Load(), recordKey(job))
+		if r, ok := s.recent.get(key); ok {
+			snap.Version, snap.Record = tokens.Version(r.version), unshared(r.record)
+			return nil
+		}
+		value, written, err := get(s.db, s.acknowledged.Load(), key)
 		if err != nil || written == 0 {
 			return err
 		}
@@ -203,7 +209,7 @@ func (s *Store) Commit(ctx context.Context, c tokens.Change) (tokens.Version, er
 		return 0, fmt.Errorf("%w: %w", tokens.ErrRefused, err)
 	}
 	v, err := s.submit(ctx, &change{
-		entry: entry{key: recordKey(c.Job), value: value}, writes: writes.entries,
+		entry: entry{key: recordKey(c.Job), value: value}, record: c.Record, writes: writes.entries,
 		expect: uint64(c.Expect), done: make(chan answer, 1),
 	})
 	if err == nil {

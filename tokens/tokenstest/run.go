@@ -163,7 +163,7 @@ func oneKind(err error) error {
 		}
 	}
 	if n != 1 {
-		return fmt.Errorf("commit error %q is %d of ErrConflict, ErrRefused and ErrUnknown, want exactly one", err, n)
+		return fmt.Errorf("commit error %q is %d of ErrConflict, ErrRefused and ErrUnknown, want exactly one", err.Error(), n)
 	}
 	return nil
 }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+)
+
+// listening is printed, with the address, by a child that can be connected to.
+const listening = "listening"
+
+func listen() (net.Listener, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	fmt.Println(listening, ln.Addr())
+	return ln, nil
+}
+
+// reply is about what a small service answers.
+const reply = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n{\"charged\": true}"
+
+// runUpstream answers every request the same, as cheaply as Go can.
+func runUpstream([]string) error {
+	ln, err := listen()
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		go func() {
+			defer func() { _ = c.Close() }() // the other side has gone
+			br := bufio.NewReaderSize(c, 4<<10)
+			for {
+				if _, err := skipMessage(br); err != nil {
+					return
+				}
+				if _, err := c.Write([]byte(reply)); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+// peerIdle is how many unused connections each proxy keeps to its upstream.
+const peerIdle = 512
+
+// copyBuffers implements httputil.BufferPool.
+type copyBuffers struct{ pool sync.Pool }
+
+// Get implements httputil.BufferPool.
+func (p *copyBuffers) Get() []byte { return *p.pool.Get().(*[]byte) }
+
+// Put implements httputil.BufferPool.
+func (p *copyBuffers) Put(b []byte) { p.pool.Put(&b) }
+
+// runPeer is the bare proxy: what one writes in an afternoon, well tuned, with no fence,
+// no metrics, no limits and no care for what a repeated write does.
+func runPeer(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("role-peer wants the upstream's URL, not %q", args)
+	}
+	target, err := url.Parse(args[0])
+	if err != nil {
+		return fmt.Errorf("parse upstream: %w", err)
+	}
+	ln, err := listen()
+	if err != nil {
+		return err
+	}
+	p := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.SetXForwarded()
+		},
+		Transport: &http.Transport{
+			DisableCompression:  true,
+			MaxIdleConns:        peerIdle,
+			MaxIdleConnsPerHost: peerIdle,
+		},
+		BufferPool: &copyBuffers{sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}},
+	}
+	return http.Serve(ln, p)
+}

@@ -1,0 +1,150 @@
+package mutants_test
+
+import "github.com/fenceproxy/fenceproxy/e2e/overlay"
+
+const (
+	attempt   = "tokens/attempt.go"
+	authority = "tokens/authority.go"
+	lease     = "tokens/lease.go"
+	rules     = "tokens/rules.go"
+	committer = "tokens/badgerstore/committer.go"
+	inspect   = "tokens/badgerstore/inspect.go"
+)
+
+// one is an edit of one place.
+func one(file, old, new string) []overlay.Edit {
+	return []overlay.Edit{{File: file, Old: old, New: new}}
+}
+
+// The mutants, each beside the promise that it breaks.
+
+var (
+	barrierRemoved = one(attempt, "if j.older == 0 && quiet <= 0 {", "if quiet <= 0 {")
+
+	gateAlwaysTrue = one(attempt, "\tif at.stage != stageAdmitted {\n\t\treturn false\n\t}\n\tat.stage = stageSending\n",
+		"\tif at.stage == stageAdmitted {\n\t\tat.stage = stageSending\n\t}\n")
+
+	claimRaisesNoFloor = one(rules, "return r.raised(g, now, c.Trace), false, nil", "return r, false, nil")
+
+	abortWithoutReset = one("proxy/send.go", "\tif c != nil {\n\t\tc.reset(s)\n\t}\n", "\t_ = c\n")
+
+	lostTailOpens = one(inspect, "case f.last < f.remembered.sequence && !f.behind():", "case f.last > 1<<62:")
+
+	closedPolitely = one("proxy/conn.go", "\tif err := tcp.SetLinger(0); err != nil {\n\t\treturn nil, err\n\t}\n", "")
+
+	watcherCutRemoved = one(attempt, "at = at.next {\n\t\tif at.Generation < floor {\n\t\t\tcut = append(cut, at.Cutter)\n\t\t}\n\t}\n",
+		"at = at.next {\n\t}\n")
+)
+
+func mutants() []mutant {
+	return append(append(authorityMutants(), proxyMutants()...), storeMutants()...)
+}
+
+func authorityMutants() []mutant {
+	return []mutant{
+		{name: "the barrier is removed: a write is admitted although older attempts live",
+			edits: barrierRemoved, pkg: "tokens", test: "TestANewerWriteWaitsUntilTheOlderOneIsSettled"},
+		{name: "the gate lets everything through",
+			edits: gateAlwaysTrue, pkg: "tokens", test: "TestATakeoverVetoesWhatHasNotPassedTheGateAndDoesNotWaitForIt"},
+		{name: "the gate lets everything through, as seen from the connection",
+			edits: gateAlwaysTrue, pkg: "proxy", test: "TestTheGateAloneKeepsAVetoedWriteOffTheWire"},
+		{name: "a claim does not raise the floor",
+			edits: claimRaisesNoFloor, pkg: "tokens", test: "TestAClaimRaisesTheFloorBeforeItAnswers"},
+		{name: "a newer generation is admitted without raising the floor",
+			edits: one(attempt, "if v == verdictRaise {\n\t\t\ts.mu.Unlock()", "if v > verdictRaise {\n\t\t\ts.mu.Unlock()"),
+			pkg:   "tokens", test: "TestARaisedFloorIsDurableBeforeTheWriteIsAdmitted"},
+		{name: "a raised floor counts before it is durable",
+			edits: one(authority, "\t\tsnap.Version, err = a.store.Commit(", "\t\ta.publish(s, j, old.Version, snap)\n\t\tsnap.Version, err = a.store.Commit("),
+			pkg:   "tokens", test: "TestARaisedFloorIsDurableBeforeTheWriteIsAdmitted"},
+		{name: "a commit of unknown outcome does not close the authority",
+			edits: one(authority, "\t\t\tif a.info.Exclusive {\n\t\t\t\ta.fail(err)\n\t\t\t}\n", ""),
+			pkg:   "tokens", test: "TestAnUnknownOutcomeClosesTheAuthorityUntilARestart"},
+		{name: "a body that is being received is not cut",
+			edits: watcherCutRemoved, pkg: "tokens", test: "TestAWatchedBodyIsCutByATakeoverAndNobodyWaitsForIt"},
+		{name: "an attempt that has not passed the gate is not vetoed",
+			edits: one(attempt, "\t\t\t\tat.stage = stageVetoed\n\t\t\t\tj.attempts.remove(at)\n", "\t\t\t\tj.older++\n"),
+			pkg:   "tokens", test: "TestATakeoverVetoesWhatHasNotPassedTheGateAndDoesNotWaitForIt"},
+		{name: "an attempt that is cut counts as settled before its connection is closed",
+			edits: []overlay.Edit{
+				{File: attempt, Old: "\t\t\t\tcut = append(cut, at.Cutter)\n\t\t\t\tj.older++\n", New: "\t\t\t\tcut = append(cut, at.Cutter)\n"},
+				{File: attempt, Old: "if at.Generation < floor {\n\t\t\tj.older--", New: "if at.Generation < floor && at.stage != stageCut {\n\t\t\tj.older--"},
+			},
+			pkg: "tokens", test: "TestATakeoverCutsWhatIsBeingSentAndWaitsForItsEnd"},
+		{name: "the attempts of a dead process do not linger",
+			edits: one(attempt, "quiet = time.Until(a.quietUntil)", "quiet = 0"),
+			pkg:   "tokens", test: "TestTheFirstWritesAfterARestartLetTheDeadOnesLinger"},
+		{name: "a lease gets no grace after a restart",
+			edits: one(lease, "return max(l.Until, opened+a.opt.RestartGrace.Milliseconds())", "return l.Until"),
+			pkg:   "tokens", test: "TestALeaseThatRanOutWhileTheProxyWasDownIsKeptForAGrace"},
+	}
+}
+
+func proxyMutants() []mutant {
+	return []mutant{
+		{name: "an aborted write keeps its connection",
+			edits: abortWithoutReset, pkg: "proxy", test: "TestAbortSentCutsWhatWasSentWhole"},
+		{name: "a write may move to a second connection after it was sent",
+			edits: one("proxy/send.go", "ok := s.conn == nil || !s.Once || !s.sent && !s.writing", "ok := true"),
+			pkg:   "proxy", test: "TestAWriteIsNeverSentTwiceByTheTransport"},
+		{name: "the exchange does not ask the gate",
+			edits: one("proxy/exchange.go", "return !ex.fenced || ex.attempt.Gate()", "return true"),
+			pkg:   "proxy", test: "TestANewerWriteWaitsForAnOlderOneThatWasSentWhole"},
+	}
+}
+
+func storeMutants() []mutant {
+	return []mutant{
+		{name: "commits are not synced",
+			edits: one("tokens/badgerstore/badger.go", "WithSyncWrites(true)", "WithSyncWrites(false)"),
+			pkg:   "tokens/badgerstore", test: "TestEveryCommitIsSynced"},
+		{name: "a commit is acknowledged before it is written",
+			edits: one(committer, "\tif err := s.commit(changes); err != nil {\n",
+				"\tfor _, c := range changes {\n\t\tc.done <- answer{version: tokens.Version(s.sequence + 1)}\n\t}\n\terr := s.commit(changes)\n\tchanges = nil\n\tif err != nil {\n"),
+			pkg: "tokens/badgerstore", test: "TestAFailedCommitClosesTheStoreForWrites"},
+		{name: "a commit is acknowledged before its number is remembered",
+			edits: one(committer, "errors.Join(err, <-remembered)", "errors.Join(err)"),
+			pkg:   "tokens/badgerstore", test: "TestACommitWhoseNumberCouldNotBeRememberedIsNotAcknowledged"},
+		{name: "a failed commit does not close the store",
+			edits: one(committer, "s.commit(changes); err != nil {\n\t\ts.breakOff(err)\n", "s.commit(changes); err != nil {\n"),
+			pkg:   "tokens/badgerstore", test: "TestAFailedCommitClosesTheStoreForWrites"},
+		{name: "a store that lost its tail opens",
+			edits: lostTailOpens, pkg: "tokens/badgerstore", test: "TestARefusalNamesWhatWasLostAndChangesNothing"},
+		{name: "a hole before the newest log is overlooked",
+			edits: one(inspect, "if sp.first > last+1 {", "if sp.first > 1<<62 {"),
+			pkg:   "tokens/badgerstore", test: "TestAHoleBeforeTheNewestLogIsNoticed"},
+		{name: "the store's time may fall back across a restart",
+			edits: one("tokens/badgerstore/time.go", "if base.Before(atLeast) {", "if base.Before(time.Time{}) {"),
+			pkg:   "tokens/badgerstore", test: "TestTheStoresTimeAcrossReopening"},
+		{name: "a step of the wall clock moves the store's time",
+			edits: one("tokens/badgerstore/time.go", "return c.base.Add(max(0, c.clock.Elapsed()-c.opened))", "return c.clock.Wall()"),
+			pkg:   "tokens/badgerstore", test: "TestTheStoresTimeIgnoresStepsOfTheWallClockWhileOpen"},
+		{name: "a full disk is not noticed",
+			edits: one("tokens/badgerstore/space.go", "if err == nil && n < s.opt.MinFree {", "if err == nil && n < 0 {"),
+			pkg:   "tokens/badgerstore", test: "TestCommitsAreRefusedWhileSpaceIsLowAndTakenAgainAfterwards"},
+		{name: "a salvage keeps the epoch",
+			edits: one("tokens/badgerstore/salvage.go", "m.Format, m.Epoch = formatVersion, epoch+1", "m.Format, m.Epoch = formatVersion, epoch"),
+			pkg:   "tokens/badgerstore", test: "TestASalvageKeepsWhatIsReadableInANewEpoch"},
+	}
+}
+
+// wholeMutants are noticed from outside, by the tests of the built program.
+func wholeMutants() []mutant {
+	return []mutant{
+		{name: "program without the barrier", edits: barrierRemoved,
+			pkg: "e2e", test: "TestTheNewerWriteWaitsForTheOlderOnesAnswer", whole: true},
+		{name: "program without the barrier under load", edits: barrierRemoved,
+			pkg: "e2e", test: "TestTheOrderHoldsUnderLoadWithoutACrash", whole: true},
+		{name: "program whose later claims raise no floor",
+			edits: one(rules, "return r.raised(g, now, c.Trace), false, nil", "if r.Floor > 0 {\n\t\treturn r, false, nil\n\t}\n\treturn r.raised(g, now, c.Trace), false, nil"),
+			pkg:   "e2e", test: "TestAStaleWriteIsRefusedBeforeTheSuccessorsFirstWrite", whole: true},
+		{name: "program that judges a stale write only after its body was read",
+			edits: one("proxy/serve.go", "\t\tif err := authority.Watch(ctx, at); err != nil {\n\t\t\treturn nil, false, ex.judged(err)\n\t\t}\n\t\tdefer authority.Unwatch(at)\n", ""),
+			pkg:   "e2e", test: "TestAStaleWriteIsRefusedBeforeItsBodyIsRead", whole: true},
+		{name: "program that closes the connection of a cut write politely", edits: closedPolitely,
+			pkg: "e2e", test: "TestWhatTheKernelHoldsOfACutWriteIsDropped", whole: true},
+		{name: "program that dies politely", edits: closedPolitely,
+			pkg: "e2e", test: "TestWhatTheKernelHoldsOfADeadProcessIsDropped", whole: true},
+		{name: "program that opens a store which lost its tail", edits: lostTailOpens,
+			pkg: "e2e", test: "TestALostTailOfTheLogIsRefused", whole: true},
+	}
+}

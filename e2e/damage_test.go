@@ -77,7 +77,7 @@ func (s *stage) refusedTwice() {
 		if code == 0 {
 			s.Fatalf("it starts on a damaged store and ends with 0\n%s", out)
 		}
-		for _, want := range []string{"damaged", "nothing was changed", "put back an intact copy", "fenceproxy salvage --data " + s.proxy.Dir()} {
+		for _, want := range []string{"damaged", "nothing was changed", "put back the data directory", "fenceproxy salvage --data " + s.proxy.Dir()} {
 			if !strings.Contains(out, want) {
 				s.Errorf("the refusal does not say %q:\n%s", want, out)
 			}

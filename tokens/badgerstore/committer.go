@@ -244,6 +244,8 @@ func (s *Store) write(changes []*change) {
 // not. A sidecar further ahead means that Badger has lost something.
 func (s *Store) commit(changes []*change) error {
 	defer s.observe("batch", time.Now())
+	s.writing.Store(max(1, int64(s.opt.Clock.Elapsed())))
+	defer s.writing.Store(0)
 	now := s.clock.now()
 	entries := append(make([]entry, 0, len(changes)+1), clockEntry(now))
 	for _, c := range changes {

@@ -233,7 +233,7 @@ func TestARefusalNamesWhatWasLostAndChangesNothing(t *testing.T) {
 		t.Fatal("half of the floors are gone, and the store opens")
 	}
 	for _, want := range []string{"ends at change 50", "but change 1002 was acknowledged", "acknowledged floors were lost",
-		"nothing was changed", "put back an intact copy of the data directory", "starts a new epoch above every generation ever issued"} {
+		"nothing was changed", "put back the data directory as it was when it was last written", "starts a new epoch above every generation ever issued"} {
 		if !strings.Contains(refusal.Error(), want) {
 			t.Errorf("the refusal %q does not say %q", refusal, want)
 		}

@@ -26,6 +26,6 @@ func damaged(dir, format string, args ...any) error {
 }
 
 func wayOut(dir string) string {
-	return fmt.Sprintf("put back an intact copy of the data directory, or, if there is none, run `fenceproxy salvage --data %s`, "+
+	return fmt.Sprintf("put back the data directory as it was when it was last written (an older copy has lower floors: salvage it before it is served), or run `fenceproxy salvage --data %s`, "+
 		"which keeps what is readable and starts a new epoch above every generation ever issued", dir)
 }

@@ -21,6 +21,10 @@ import (
 // turn of logs and tables takes.
 const DefaultMinFree = 64 << 20
 
+// hangLimit is how long one batch may take before the store counts as broken, and how
+// long Close waits for one. A disk that hangs says nothing by itself.
+const hangLimit = 5 * time.Second
+
 // Options of a store. Only Dir is required.
 type Options struct {
 	// Dir is the data directory, on a local disk. It is made with mode 0700 if
@@ -106,6 +110,9 @@ type Store struct {
 	// acknowledged last.
 	acknowledged atomic.Uint64
 	recent       recent
+	// writing is when the batch under way was begun, by Clock.Elapsed; zero if none
+	// is.
+	writing atomic.Int64
 	// broken is set once, when the store can no longer tell what it holds; full
 	// while too little space is free.
 	broken, full atomic.Pointer[error]
@@ -135,6 +142,9 @@ func (s *Store) Info() tokens.Info { return s.info }
 func (s *Store) Err() error {
 	if p := s.broken.Load(); p != nil {
 		return *p
+	}
+	if began := s.writing.Load(); began != 0 && s.opt.Clock.Elapsed()-time.Duration(began) > hangLimit {
+		s.breakOff(fmt.Errorf("a batch did not end within %v", hangLimit))
 	}
 	if p := s.full.Load(); p != nil {
 		return *p
@@ -241,7 +251,16 @@ func (s *Store) Close() error {
 		s.closing = true
 		s.mu.Unlock()
 		close(s.stop)
-		<-s.done
+		select {
+		case <-s.done:
+		case <-time.After(hangLimit):
+			// What hangs can not be called off. The files stay open and locked until
+			// the process ends, and are then as after a crash.
+			err := errors.New("close store: a batch does not end")
+			s.breakOff(err)
+			s.closeErr = err
+			return
+		}
 		closed := errClosed
 		s.broken.CompareAndSwap(nil, &closed)
 		s.compacting.Lock()

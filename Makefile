@@ -4,6 +4,8 @@ GO         ?= go
 FUZZTIME   ?= 10s
 SOAKTIME   ?= 2m
 RESTARTS   ?= 50
+KEYS       ?= 1000000
+KEYED      ?= 200
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULN     := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOFMT       = "$$($(GO) env GOROOT)/bin/gofmt"
@@ -45,8 +47,10 @@ fuzz: ## every fuzz target, FUZZTIME each
 		$(GO) test -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null || exit 1; \
 	done
 
-soak: ## kill the proxy RESTARTS times under load, then fuzz for SOAKTIME each
-	FENCEPROXY_SOAK_RESTARTS=$(RESTARTS) $(GO) test -count=1 -timeout 60m -v -run 'TestKillingTheProxyUnderLoad' ./e2e
+soak: ## kill the proxy RESTARTS times under load, KEYED times under one key; purge KEYS keys; fuzz for SOAKTIME each
+	FENCEPROXY_SOAK_RESTARTS=$(RESTARTS) FENCEPROXY_SOAK_KEYED=$(KEYED) $(GO) test -count=1 -timeout 60m -v \
+		-run 'TestKillingTheProxyUnderLoad|TestAKeyIsExecutedAtMostOnce' ./e2e
+	FENCEPROXY_SOAK_KEYS=$(KEYS) $(GO) test -count=1 -timeout 30m -v -run 'TestAPurgeGivesItsSpaceBack' ./tokens/badgerstore
 	$(MAKE) fuzz FUZZTIME=$(SOAKTIME)
 
 mutants: ## take one safeguard away at a time: a test has to fail

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 
 // TestTheCommandsOfThePagesDoWhatThePagesSay runs every page's commands; CONTRIBUTING.md has the convention.
 func TestTheCommandsOfThePagesDoWhatThePagesSay(t *testing.T) {
-	for _, page := range []string{"README.md", "CONTRIBUTING.md", "docs/protocol.md", "docs/operations.md"} {
+	for _, page := range []string{"README.md", "CONTRIBUTING.md", "docs/protocol.md", "docs/operations.md", "docs/outside-issuers.md"} {
 		t.Run(page, func(t *testing.T) { play(t, page, false) })
 	}
 }
@@ -147,7 +147,7 @@ func loopback() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }
 
-// upstream is the API of which the pages say that it is at 127.0.0.1:9000.
+// upstream is the API of which the pages say that it is at 127.0.0.1:9000. Under /broken it fails after the effect.
 func upstream(t *testing.T, addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", addr)
@@ -156,6 +156,9 @@ func upstream(t *testing.T, addr string) {
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // the commands' output shows what went wrong
+		if r.URL.Path == "/broken" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
 		fmt.Fprintln(w, "charged")
 	})}
 	done := make(chan struct{})

@@ -27,6 +27,7 @@ func TestTheCodesOfTheProtocolAreThoseOfTheProgram(t *testing.T) {
 func TestTheMetricsOfTheProtocolAreThoseOfTheProgram(t *testing.T) {
 	m := telemetry.NewMetrics(telemetry.Build{}, []string{"r"}, []string{"c"})
 	m.Observe(func() float64 { return 0 }, func() float64 { return 0 })
+	m.ObserveUnknown(func() (n, oldestSeconds float64) { return 0, 0 })
 	m.StoreOperation("badger", "commit", 0.001)
 	rec := httptest.NewRecorder()
 	m.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
@@ -77,6 +78,7 @@ func compare(t *testing.T, shown, have []string) {
 func TestTheLinksOfThePagesLeadSomewhere(t *testing.T) {
 	for page, dir := range map[string]string{
 		"README.md": "", "DESIGN.md": "", "CONTRIBUTING.md": "", "CHANGELOG.md": "", "docs/protocol.md": "docs/", "docs/operations.md": "docs/",
+		"docs/outside-issuers.md": "docs/",
 	} {
 		for _, m := range regexp.MustCompile(`\]\(([^)]*)\)`).FindAllStringSubmatch(readPage(t, page), -1) {
 			if strings.HasPrefix(m[1], "https://") {

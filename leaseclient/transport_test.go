@@ -62,7 +62,7 @@ func TestEveryRequestCarriesTheFenceAndTheCallersIsNotChanged(t *testing.T) {
 				t.Errorf("%+v: %d headers", c, len(h))
 			}
 			// Spelled so, http.Transport does not repeat the request.
-			if got := strings.Join(h["idempotency-key"], ","); got != c.want || h[wire.HeaderKey] != nil {
+			if got := strings.Join(h[strings.ToLower(wire.HeaderKey)], ","); got != c.want || h[wire.HeaderKey] != nil {
 				t.Errorf("%+v: key %q", c, got)
 			}
 			if c.method == http.MethodPost && sent.GetBody != nil {

@@ -26,7 +26,7 @@ func TestARefusedStaleWriteLinksToTheTraceThatRaisedTheFloor(t *testing.T) {
 	for _, s := range spans.Ended() {
 		attributes := make(map[string]string)
 		for _, a := range s.Attributes() {
-			attributes[string(a.Key)] = a.Value.Emit()
+			attributes[string(a.Key)] = a.Value.String()
 		}
 		switch {
 		case attributes["fence.reason"] == "stale-generation":

@@ -60,13 +60,13 @@ func TestAmbiguousTargetsAreRefused(t *testing.T) {
 
 func TestTheLongestPathAndTheHostDecideTheRoute(t *testing.T) {
 	mk := func(name, path string, hosts ...string) *route {
-		return &route{Route: Route{Name: name, Path: path, Hosts: hosts}}
+		return &route{Route: Route{Name: name, Path: path, Hosts: hosts}, loose: loosely(path)}
 	}
-	rs := newRoutes([]*route{mk("all", "/"), mk("api", "/api"), mk("pay", "/api/pay"), mk("host", "/", "x.test"), mk("slash", "/dir/")})
+	rs := newRoutes([]*route{mk("all", "/"), mk("api", "/api"), mk("pay", "/api/pay"), mk("host", "/", "x.test"), mk("slash", "/dir/"), mk("upper", "/Big/Path")})
 	for _, c := range []struct{ host, target, want string }{
 		{"h", "/", "all"}, {"h", "/api", "api"}, {"h", "/api/x", "api"}, {"h", "/apis", "all"}, {"h", "/api/pay/1", "pay"},
 		{"X.test:80", "/api", "host"}, {"x.test.", "/", "host"}, {"h", "/dir/x", "slash"}, {"h", "/dir", "all"},
-		{"h", "/%61pi", ""}, {"h", "/api%2Fpay/x", ""}, {"h", "/api/a%2Fb", "api"},
+		{"h", "/Big/Path/x", "upper"}, {"h", "/big/path", ""}, {"h", "/%61pi", ""}, {"h", "/api%2Fpay/x", ""}, {"h", "/api/a%2Fb", "api"},
 	} {
 		r := parse(t, c.target)
 		raw, _ := rawTarget(r)

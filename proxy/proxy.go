@@ -80,6 +80,7 @@ func New(opt Options) (*Proxy, error) {
 			Route:   r,
 			metrics: opt.Metrics.Route(r.Name),
 			base:    strings.TrimSuffix(r.Upstream.EscapedPath(), "/"),
+			loose:   loosely(r.Path),
 		})
 	}
 	p.routes = newRoutes(rs)

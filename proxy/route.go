@@ -94,6 +94,8 @@ type route struct {
 	metrics *telemetry.Route
 	// base is the upstream's path without a slash at its end.
 	base string
+	// loose is Path as the most lenient servers read it.
+	loose string
 }
 
 // fences reports whether the route fences a request. A method-override header is never
@@ -158,7 +160,7 @@ func (rs routes) find(host, decoded, raw string) (*route, error) {
 	}
 	// A server may also merge slashes, take a backslash for one, cut parameters or
 	// ignore case. Who reads the path must not decide whether it is fenced.
-	if loose := loosely(decoded); loose != decoded && rs.match(host, loose) != a {
+	if rs.matchLoosely(host, loosely(decoded)) != a {
 		return nil, errPathRoutes
 	}
 	return a, nil
@@ -184,6 +186,16 @@ func loosely(path string) string {
 func (rs routes) match(host, path string) *route {
 	for _, rt := range rs {
 		if rt.matchesHost(host) && underPath(rt.Path, path) {
+			return rt
+		}
+	}
+	return nil
+}
+
+// matchLoosely is match for a loose path.
+func (rs routes) matchLoosely(host, path string) *route {
+	for _, rt := range rs {
+		if rt.matchesHost(host) && underPath(rt.loose, path) {
 			return rt
 		}
 	}

@@ -64,6 +64,7 @@ func printSalvage(w io.Writer, dir string, r badgerstore.SalvageReport) error {
 		{"data directory", dir},
 		{"jobs kept", fmt.Sprint(r.Jobs)},
 		{"jobs dropped", fmt.Sprintf("%d (their record makes no sense; their old generations are refused like all others)", r.Dropped)},
+		{"writes kept", fmt.Sprintf("%d, of which %d are blocked as unknown because their record may be out of date", r.Writes, r.Blocked)},
 		{"lost changes", lost},
 		{"unreadable", unreadable},
 		{"epoch", fmt.Sprintf("%d: every generation up to %d is refused, the next claim of a job gets %d or higher", r.Epoch, base, base+1)},

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if err := errors.Join(daemon.Discard(), troubled.discard()); err != nil {
+	if err := errors.Join(daemon.Discard(), troubled.discard(), discardWorker()); err != nil {
 		fmt.Fprintf(os.Stderr, "discard the built program: %v\n", err)
 		code = max(code, 1)
 	}

@@ -137,19 +137,25 @@ func (ex *exchange) write(p wire.Problem) {
 	ex.talk(false)
 	p.Write(ex.w)
 	if part && ex.r.ProtoMajor == 1 && ex.rc.Flush() == nil {
-		ex.partWays()
+		ex.partWays(false)
 	}
 }
 
 // partWays closes the caller's connection so that a caller which is still sending reads
 // its answer and not a reset: first our side only, the other one after a while. The
-// server would read 256 KiB first, or close at once where a read had been cut.
-func (ex *exchange) partWays() {
+// server would read 256 KiB first, or close at once where a read had been cut. lastChunk
+// ends a chunked reply, which the server can not do any more.
+func (ex *exchange) partWays(lastChunk bool) {
 	conn, _, err := ex.rc.Hijack()
 	if err != nil {
 		return // then the server closes it in its own way
 	}
 	defer func() { _ = conn.Close() }() // nobody is left to tell
+	if lastChunk {
+		if _, err := io.WriteString(conn, "0\r\n\r\n"); err != nil {
+			return
+		}
+	}
 	half, ok := conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return

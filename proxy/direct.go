@@ -266,6 +266,14 @@ func (b *directBodyReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Buffered returns how many bytes of the body can at least be read without waiting.
+func (b *directBodyReader) Buffered() int {
+	if b.conn == nil {
+		return 0
+	}
+	return b.conn.br.Buffered()
+}
+
 // Close implements io.Closer. It does not read what is left.
 func (b *directBodyReader) Close() error { return b.end(false) }
 

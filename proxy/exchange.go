@@ -39,8 +39,12 @@ type exchange struct {
 
 	send   Send
 	digest bodyDigest // of the caller's body; nil for a write without a key
-	whole  bool       // the body is in memory
-	pooled *[]byte
+	early  tokens.Settlement
+	// complete tells that a reply was passed on whole, unbounded that it has no
+	// length and so ends with a last chunk.
+	complete, unbounded bool
+	whole               bool // the body is in memory
+	pooled              *[]byte
 	// streamed tells that the body is passed on as it comes, after prefix; the
 	// stream is made when it is handed to the sender, which then ends it.
 	streamed bool
@@ -216,7 +220,9 @@ func (ex *exchange) endUpload() {
 	select {
 	case <-s.done:
 	default:
-		// The reply is there and the upload is not: nobody wants the rest.
+		// The reply is there and the upload is not: nobody wants the rest. What
+		// the server still holds of the reply has to go out all the same.
+		ex.talk(false)
 		ex.stop(errBody)
 		<-s.done
 	}

@@ -25,7 +25,8 @@ func (ex *exchange) keying(body []byte, whole bool) {
 	path, query := rawTarget(ex.r)
 	at.Key, at.Method, at.Path, at.Route, at.Once = ex.fence.key, ex.r.Method, path, rt.Name, rt.OncePerGeneration
 	at.ForwardUnknown, at.Retention, at.DuplicateWait = rt.ForwardUnknown, rt.Retention.Milliseconds(), rt.DuplicateWait
-	at.Fingerprint.Head = tokens.HeadFingerprint(ex.r.Method, path+query)
+	// The route is a part of it: the same path of another upstream is another request.
+	at.Fingerprint.Head = tokens.HeadFingerprint(ex.r.Method, rt.Name+" "+path+query)
 	ex.digest = newBodyDigest(ex.r.Header.Get("Content-Type"))
 	_, _ = ex.digest.Write(body) // a hash does not fail
 	if whole {
@@ -49,11 +50,11 @@ func (ex *exchange) duplicate(ref *tokens.Refusal, whole bool) *answer {
 		if err != nil {
 			return brokenBody(ex, err)
 		}
-		if had.Fingerprint.Body != "" && digest != had.Fingerprint.Body {
+		if had.Fingerprint.Known() && digest != had.Fingerprint.Body {
 			return ex.judged(&tokens.Refusal{Err: tokens.ErrKeyReused, Floor: ref.Floor, Key: ref.Key, Write: had})
 		}
 	}
-	if ex.rt.RefuseDuplicates || had.Reply == nil {
+	if ex.rt.RefuseDuplicates || had.Reply == nil || !had.Fingerprint.Known() {
 		return ex.judged(ref)
 	}
 	return &answer{replay: had, refusal: ref}
@@ -67,9 +68,12 @@ func (ex *exchange) digestRest() (string, error) {
 	defer ex.noReadDeadline()
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
-	for {
+	for total := int64(0); ; {
 		n, err := ex.readBody(*buf)
 		_, _ = ex.digest.Write((*buf)[:n]) // a hash does not fail
+		if total += int64(n); ex.rt.BodyMax > 0 && total > ex.rt.BodyMax {
+			return "", errTooLarge
+		}
 		if err == io.EOF {
 			ex.receiving(false)
 			ex.whole = true
@@ -94,6 +98,7 @@ func (ex *exchange) replay(had *tokens.WriteRecord, floor tokens.Generation) {
 	if ex.broken() {
 		h["Connection"] = []string{"close"}
 	}
+	ex.talk(true)
 	if hasBody(had.Status) {
 		h["Content-Length"] = []string{strconv.Itoa(len(had.Reply.Body))}
 	}
@@ -118,7 +123,13 @@ func (ex *exchange) record(s tokens.Settlement) {
 	if ex.attempt.Fingerprint.Body == "" && ex.stream != nil && ex.received() {
 		s.BodyDigest = ex.digest.Sum()
 	}
-	if err := ex.p.authority.Record(context.Background(), &ex.attempt, s); err != nil {
+	err := ex.p.authority.Record(context.Background(), &ex.attempt, s)
+	if err != nil && s.Reply != nil {
+		// The reply may be what the store can not take. The fact is worth more.
+		s.Reply = nil
+		err = ex.p.authority.Record(context.Background(), &ex.attempt, s)
+	}
+	if err != nil {
 		ex.p.log.Error("outcome not recorded", ex.attrs("error", err.Error())...)
 	}
 }
@@ -131,22 +142,28 @@ func (ex *exchange) keepReply(res *http.Response) (s tokens.Settlement, capture 
 		return s, false
 	}
 	s.Location = res.Header.Get("Location")
-	switch n := res.ContentLength; {
-	case ex.fence.key == "" || n > ex.rt.MaxReply || isEventStream(res.Header):
+	n := res.ContentLength
+	switch {
+	case ex.fence.key == "" || n > ex.rt.MaxReply || isEventStream(res.Header) || len(res.Trailer) > 0,
+		n > 0 && res.Body == http.NoBody,        // the reply to a HEAD
+		n < 0 && len(res.TransferEncoding) == 0: // ends with its connection, so nobody knows whether it is whole
 		return s, false
-	case n < 0:
+	case n == 0:
+		s.Reply = &tokens.Reply{Header: keptHeader(res.Header)}
+		return s, false
+	}
+	// A body that came with its head costs no second commit. Nothing is waited for:
+	// the attempt is settled by the head.
+	if b, ok := res.Body.(interface{ Buffered() int }); n < 0 || !ok || int64(b.Buffered()) < n {
 		return s, true
 	}
-	body := make([]byte, res.ContentLength)
-	n, err := io.ReadFull(res.Body, body)
-	rest := io.Reader(res.Body)
-	if err != nil {
-		// The head said that it was done; the caller gets as much as there is.
-		rest = brokenReader{err}
-	} else {
-		s.Reply = &tokens.Reply{Header: keptHeader(res.Header), Body: body}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(res.Body, body); err != nil {
+		res.Body = &readBody{brokenReader{err}, res.Body}
+		return s, false
 	}
-	res.Body = &readBody{io.MultiReader(bytes.NewReader(body[:n]), rest), res.Body}
+	s.Reply = &tokens.Reply{Header: keptHeader(res.Header), Body: body}
+	res.Body = &readBody{io.MultiReader(bytes.NewReader(body), res.Body), res.Body}
 	return s, false
 }
 

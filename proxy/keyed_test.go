@@ -337,6 +337,7 @@ func TestTheStoreFailsAfterTheUpstreamsReply(t *testing.T) {
 	u := newUpstream(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		f.store.FailNext(tokenstest.Refuse)
+		f.store.FailNext(tokenstest.Refuse) // also without the reply
 	})
 	f = newFixture(t, u.URL, keeping)
 	f.claim("j")

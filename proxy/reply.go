@@ -33,6 +33,7 @@ func (ex *exchange) reply(res *http.Response) {
 			// Durable before the caller has its answer, so that the answer and a
 			// replay can not contradict each other.
 			s, capture := ex.keepReply(res)
+			ex.early = s
 			ex.record(s)
 			if capture {
 				kept = &captured{ReadCloser: res.Body, most: ex.rt.MaxReply}
@@ -67,12 +68,13 @@ func (ex *exchange) reply(res *http.Response) {
 	ex.talk(true)
 	ex.w.WriteHeader(res.StatusCode)
 	err := ex.copyBody(res)
-	if kept != nil && kept.whole && !kept.over {
+	if kept != nil && kept.whole && !kept.over && err == nil {
 		ex.record(tokens.Settlement{
 			Outcome: ex.outcome, Status: res.StatusCode, Location: res.Header.Get("Location"),
 			Reply: &tokens.Reply{Header: keptHeader(res.Header), Body: kept.body},
 		})
 	}
+	ex.complete, ex.unbounded = err == nil, res.ContentLength < 0
 	if err != nil {
 		// Too late for an answer: the caller must not take this for a whole
 		// reply. The server closes the connection.
@@ -94,7 +96,19 @@ func (ex *exchange) settleEarly(o tokens.Outcome) {
 	ex.endUpload()
 	ex.send.Abort()
 	ex.send.Quiesce()
+	if ex.keyed() {
+		// Whether a later body is the same is known only now, or never will be.
+		s := ex.early
+		if s.BodyDigest = tokens.BodyNeverKnown; ex.received() {
+			s.BodyDigest = ex.digest.Sum()
+		}
+		ex.record(s)
+	}
 	ex.settle(o)
+	if ex.broken() && ex.r.ProtoMajor == 1 && ex.complete && ex.rc.Flush() == nil {
+		// The caller is still sending: it must find the reply, not a reset.
+		ex.partWays(ex.unbounded && ex.r.ProtoMinor > 0)
+	}
 }
 
 // copyBody passes the reply's body on. An error means that the caller has an
@@ -107,10 +121,11 @@ func (ex *exchange) copyBody(res *http.Response) error {
 	defer copyBuffers.Put(buf)
 	flush := res.ContentLength < 0 || isEventStream(res.Header)
 	var gone error
-	for drained := 0; ; {
+	fresh := true // the deadline that was set for the head
+	for drained := 0; ; fresh = false {
 		n, err := res.Body.Read(*buf)
 		ex.timer.Reset(ex.rt.IdleTimeout)
-		if n > 0 && gone == nil && (!flush && n < len(*buf) || ex.talk(true)) {
+		if n > 0 && gone == nil && (fresh || ex.talk(true)) {
 			if _, gone = ex.w.Write((*buf)[:n]); gone == nil && flush {
 				gone = ex.rc.Flush()
 			}

@@ -158,8 +158,8 @@ func (rs routes) find(host, decoded, raw string) (*route, error) {
 	if decoded != raw && rs.match(host, raw) != a {
 		return nil, errPathRoutes
 	}
-	// A server may also merge slashes, take a backslash for one, cut parameters or
-	// ignore case. Who reads the path must not decide whether it is fenced.
+	// A server may also merge slashes, take a backslash for one, cut parameters and
+	// trailing dots, or ignore case. Who reads the path must not decide whether it is fenced.
 	if rs.matchLoosely(host, loosely(decoded)) != a {
 		return nil, errPathRoutes
 	}
@@ -168,12 +168,15 @@ func (rs routes) find(host, decoded, raw string) (*route, error) {
 
 // loosely reads a path as the most lenient servers do.
 func loosely(path string) string {
-	if !strings.ContainsAny(path, `\;`) && !strings.Contains(path, "//") {
+	if !strings.ContainsAny(path, `\;. `) && !strings.Contains(path, "//") {
 		return strings.ToLower(path)
 	}
 	var b strings.Builder
 	for seg := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
 		seg, _, _ = strings.Cut(seg, ";")
+		if seg = strings.TrimRight(seg, ". "); seg == "" {
+			continue
+		}
 		b.WriteByte('/')
 		b.WriteString(strings.ToLower(seg))
 	}

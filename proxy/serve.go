@@ -83,7 +83,7 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 
 	ctx, authority := ex.r.Context(), ex.p.authority
 	whole = true
-	if ex.r.ContentLength != 0 {
+	if ex.r.ContentLength != 0 || ex.rt.RequireKey && ex.fence.key == "" {
 		if err := authority.Watch(ctx, at); err != nil {
 			return nil, false, ex.judged(err)
 		}

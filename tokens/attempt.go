@@ -2,6 +2,7 @@ package tokens
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -47,6 +48,7 @@ type Attempt struct {
 	id       string
 	records  map[string]WriteRecord
 	recorded bool
+	tried    bool // Record was called
 }
 
 // stage of an attempt. The shard's lock protects it.
@@ -246,7 +248,7 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 			}
 			continue
 		}
-		if j.attempts.n-j.older+j.waiting >= a.opt.MaxPerJob {
+		if j.attempts.n-j.older+j.waiting+j.starting >= a.opt.MaxPerJob {
 			ref := &Refusal{Err: ErrOverloaded, Floor: j.rec.floorFrom(a.base)}
 			s.mu.Unlock()
 			return ref
@@ -260,9 +262,13 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 				at.register(s, j)
 				s.mu.Unlock()
 			} else {
-				changed := j.changed
+				changed := at.duplicateSignal(j)
+				j.starting++
 				s.mu.Unlock()
 				again, err := a.start(ctx, at, changed)
+				s.mu.Lock()
+				j.starting--
+				s.mu.Unlock()
 				if err != nil {
 					return err
 				}
@@ -277,9 +283,8 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 		}
 		if at.durable() && !checkedKey {
 			// The key is judged before older attempts are waited for.
-			changed := j.changed
 			s.mu.Unlock()
-			if err := a.checkKey(ctx, at, changed); err != nil {
+			if err := a.checkKey(ctx, at); err != nil {
 				return err
 			}
 			checkedKey = true
@@ -299,7 +304,7 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 		if j.older == 0 {
 			left = min(left, quiet)
 		}
-		changed := j.changed
+		changed := j.signal()
 		j.waiting++
 		s.mu.Unlock()
 		err := await(ctx, changed, left)
@@ -392,7 +397,7 @@ func (a *Authority) Overtaken(at *Attempt) *Refusal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if j := s.jobs[at.Job]; j != nil {
-		if _, ref := judge(&j.rec, a.base, &at.Write, 0); ref != nil && ref.Err == ErrStaleGeneration {
+		if _, ref := judge(&j.rec, a.base, &at.Write, 0); ref != nil && errors.Is(ref, ErrStaleGeneration) {
 			return ref
 		}
 	}
@@ -424,9 +429,7 @@ func (a *Authority) Settle(at *Attempt, o Outcome) Generation {
 	if at.id != "" {
 		// Its outcome was counted with its record, or is not known to be.
 		a.live.Delete(at.id)
-		if j.waiting > 0 {
-			j.wake()
-		}
+		j.wake()
 		return floor
 	}
 	for i := range j.tally {

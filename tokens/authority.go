@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,9 +102,12 @@ type job struct {
 	watchers list
 	older    int
 	// waiting counts writes that wait for older attempts; changed is closed
-	// and renewed when the last of those is gone or the record has changed.
+	// when the last of those is gone or the record has changed. It is nil while
+	// nobody has asked for it.
 	waiting int
 	changed chan struct{}
+	// starting counts keyed writes whose attempt is being made durable.
+	starting int
 
 	claimants []*claimant
 	tally     [2]Tally
@@ -177,7 +181,7 @@ func (s *shard) job(key Job, most int) *job {
 	if len(s.jobs) >= most {
 		s.evict()
 	}
-	j := &job{key: key, changed: make(chan struct{})}
+	j := &job{key: key}
 	s.jobs[key] = j
 	return j
 }
@@ -198,14 +202,24 @@ func (s *shard) evict() {
 }
 
 func (j *job) idle() bool {
-	return !j.busy && len(j.queue) == 0 && j.attempts.n == 0 && j.watchers.n == 0 && j.waiting == 0 && len(j.claimants) == 0
+	return !j.busy && len(j.queue) == 0 && j.attempts.n == 0 && j.watchers.n == 0 && j.waiting == 0 && j.starting == 0 && len(j.claimants) == 0
+}
+
+// signal returns a channel that is closed at the job's next change. The shard is locked.
+func (j *job) signal() <-chan struct{} {
+	if j.changed == nil {
+		j.changed = make(chan struct{})
+	}
+	return j.changed
 }
 
 // wake lets everybody who waits for a change of the job look again. The shard is
 // locked.
 func (j *job) wake() {
-	close(j.changed)
-	j.changed = make(chan struct{})
+	if j.changed != nil {
+		close(j.changed)
+		j.changed = nil
+	}
 }
 
 // operation is one request to read and perhaps change a record.
@@ -218,6 +232,13 @@ type operation struct {
 	// published is called under the shard's lock once what apply decided is
 	// durable, before the new floor overtakes anybody; nil for nothing to do.
 	published func(s *shard, j *job)
+	// size is about how many bytes the operation adds to a commit.
+	size int
+	// here tells that whoever asked waits for the end in any case, and so may
+	// serve the queue itself: that saves a goroutine and two switches.
+	here bool
+	// ended is set where whoever asked serves, and cannot set gone itself.
+	ended func() error
 	// gone is set when nobody waits for the answer any more; skipped tells that
 	// the operation was left out for that.
 	gone    atomic.Bool
@@ -229,9 +250,9 @@ type operation struct {
 // draft is what operations change before it is committed.
 type draft struct {
 	Snapshot
-	writes  map[string]WriteRecord
-	touched []string // keys in writes that changed, in order
-	purged  map[string]bool
+	writes  map[string]WriteRecord // made with the first
+	touched []string               // keys in writes that changed, in order, each once
+	purged  map[string]bool        // made with the first
 	changed bool
 }
 
@@ -240,13 +261,21 @@ func (d *draft) set(r Record) { d.Record, d.changed = r, true }
 
 // setWrite changes a write.
 func (d *draft) setWrite(key string, w WriteRecord) {
+	if d.writes == nil {
+		d.writes = make(map[string]WriteRecord, 2)
+	}
 	d.writes[key] = w
-	d.touched = append(d.touched, key)
+	if !slices.Contains(d.touched, key) {
+		d.touched = append(d.touched, key)
+	}
 	d.changed = true
 }
 
 // purge removes a write.
 func (d *draft) purge(key string) {
+	if d.purged == nil {
+		d.purged = make(map[string]bool)
+	}
 	d.purged[key] = true
 	d.setWrite(key, WriteRecord{})
 }
@@ -254,13 +283,12 @@ func (d *draft) purge(key string) {
 // change is what is to be committed.
 func (d *draft) change(key Job) Change {
 	c := Change{Job: key, Expect: d.Version, Record: d.Record}
-	done := make(map[string]bool, len(d.touched))
+	if len(d.touched) > 0 {
+		c.Writes = make([]WriteChange, 0, len(d.touched))
+	}
 	for _, k := range d.touched {
-		if !done[k] {
-			done[k] = true
-			w := d.writes[k]
-			c.Writes = append(c.Writes, WriteChange{Key: k, Record: w, Purge: d.purged[k] && w.State == ""})
-		}
+		w := d.writes[k]
+		c.Writes = append(c.Writes, WriteChange{Key: k, Record: w, Purge: d.purged[k] && w.State == ""})
 	}
 	return c
 }
@@ -279,15 +307,30 @@ func (a *Authority) run(ctx context.Context, key Job, op *operation) error {
 		return err
 	}
 	op.done = make(chan struct{})
+	if op.here && ctx.Err() != nil {
+		op.skipped = true
+		close(op.done)
+		return fmt.Errorf("wait for the store: %w", context.Cause(ctx))
+	}
 	s := a.shardOf(key)
 	s.mu.Lock()
 	j := s.job(key, max(1, a.opt.MaxCached/shardCount))
 	j.queue = append(j.queue, op)
-	if !j.busy {
-		j.busy = true
+	mine := op.here && !j.busy
+	if mine {
+		op.ended = ctx.Err
+	} else if !j.busy {
 		go a.serve(s, j)
 	}
+	j.busy = true
 	s.mu.Unlock()
+	if mine {
+		a.serveMine(s, j)
+		if op.err == nil && op.skipped {
+			return fmt.Errorf("wait for the store: %w", context.Cause(ctx))
+		}
+		return op.err
+	}
 	select {
 	case <-op.done:
 		return op.err
@@ -300,22 +343,83 @@ func (a *Authority) run(ctx context.Context, key Job, op *operation) error {
 
 // serve runs the job's queue until it is empty.
 func (a *Authority) serve(s *shard, j *job) {
-	for {
-		s.mu.Lock()
-		batch := j.queue
-		j.queue = nil
-		if len(batch) == 0 {
-			j.busy = false
-			s.mu.Unlock()
-			return
-		}
-		s.mu.Unlock()
-		err := a.decide(s, j, batch)
-		for _, op := range batch {
-			op.err = err
-			close(op.done)
-		}
+	for a.serveBatch(s, j) {
 	}
+}
+
+// serveMine runs what is queued now, and leaves what queues meanwhile to a goroutine.
+func (a *Authority) serveMine(s *shard, j *job) {
+	ended := false
+	defer func() {
+		if !ended {
+			// A panic: whoever recovers from it does not know that memory may be
+			// behind the disk now.
+			a.fail(errors.New("a decision broke off"))
+		}
+	}()
+	a.serveBatch(s, j)
+	ended = true
+	s.mu.Lock()
+	if len(j.queue) > 0 {
+		go a.serve(s, j)
+	} else {
+		j.busy = false
+	}
+	s.mu.Unlock()
+}
+
+// serveBatch runs what is queued now. False means that nothing was, and that the job is
+// not busy any more.
+func (a *Authority) serveBatch(s *shard, j *job) bool {
+	s.mu.Lock()
+	batch := j.batch()
+	if len(batch) == 0 {
+		j.busy = false
+		s.mu.Unlock()
+		return false
+	}
+	s.mu.Unlock()
+	err := a.decide(s, j, batch)
+	if len(batch) > 1 && errors.Is(err, ErrRefused) {
+		// Nothing was written. What one of them can not have, the others may.
+		for i := range batch {
+			batch[i].finish(a.decide(s, j, batch[i:i+1]))
+		}
+		return true
+	}
+	for _, op := range batch {
+		op.finish(err)
+	}
+	return true
+}
+
+const (
+	// maxBatch bounds what one commit of a job carries, in bytes, and an
+	// operation without replies counts as opSize: an engine refuses what is much
+	// larger, and one large reply must not take the rest with it.
+	maxBatch = 512 << 10
+	opSize   = 1 << 10
+)
+
+// batch takes from the queue what one commit carries. The shard is locked.
+func (j *job) batch() []*operation {
+	n, size := 0, 0
+	for n < len(j.queue) {
+		if size += j.queue[n].size + opSize; n > 0 && size > maxBatch {
+			break
+		}
+		n++
+	}
+	batch := j.queue[:n:n]
+	if j.queue = j.queue[n:]; len(j.queue) == 0 {
+		j.queue = nil
+	}
+	return batch
+}
+
+func (op *operation) finish(err error) {
+	op.err = err
+	close(op.done)
 }
 
 // decide loads, applies the batch in order, commits once and publishes. After an
@@ -362,7 +466,8 @@ func (a *Authority) try(s *shard, j *job, batch []*operation) error {
 	old := d.Snapshot
 	for _, op := range batch {
 		// Nobody may get a lease, or an attempt, that he does not know of.
-		if op.skipped = op.gone.Load(); !op.skipped {
+		op.skipped = op.gone.Load() || op.ended != nil && op.ended() != nil
+		if !op.skipped {
 			op.apply(d)
 		}
 	}
@@ -400,8 +505,11 @@ func (a *Authority) load(ctx context.Context, key Job, batch []*operation) (*dra
 	if err != nil {
 		return nil, fmt.Errorf("load record: %w", err)
 	}
-	d := &draft{Snapshot: snap, writes: make(map[string]WriteRecord), purged: make(map[string]bool)}
+	d := &draft{Snapshot: snap}
 	for _, op := range batch {
+		if len(op.keys) > 0 && d.writes == nil {
+			d.writes = make(map[string]WriteRecord, len(op.keys))
+		}
 		for _, k := range op.keys {
 			if _, ok := d.writes[k]; ok {
 				continue

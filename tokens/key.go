@@ -61,9 +61,15 @@ func HeadFingerprint(method, target string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
+// BodyNeverKnown stands for the digest of a body that was not received to its end.
+const BodyNeverKnown = "-"
+
+// Known reports whether the body's digest is known.
+func (f Fingerprint) Known() bool { return f.Body != "" && f.Body != BodyNeverKnown }
+
 // differs reports whether the two are surely not the same request.
 func (f Fingerprint) differs(g Fingerprint) bool {
-	return f.Head != g.Head || f.Body != "" && g.Body != "" && f.Body != g.Body
+	return f.Head != g.Head || f.Known() && g.Known() && f.Body != g.Body
 }
 
 // WriteRecord is what a store keeps of a keyed write: of the newest attempt under its
@@ -92,6 +98,13 @@ type WriteRecord struct {
 	HasReply bool `json:"has_reply,omitempty"`
 	// Resolved tells that an operator said what became of it.
 	Resolved bool `json:"resolved,omitempty"`
+	// Doubtful tells that an earlier attempt under the key has an unknown outcome,
+	// and this one was sent all the same. Only an applied one, or an operator,
+	// ends the doubt.
+	Doubtful bool `json:"doubtful,omitempty"`
+	// Key is the write's own key, in the record of a route's one write per
+	// generation.
+	Key string `json:"key,omitempty"`
 }
 
 // Reply is an upstream's reply as it is kept for replays.
@@ -109,15 +122,6 @@ func (w WriteRecord) free() bool {
 	return w.State == "" || w.State == WriteDeclined || w.State == WriteNotSent
 }
 
-// EncodeWrite returns the form in which every engine stores a write, without its reply.
-func EncodeWrite(w WriteRecord) ([]byte, error) {
-	b, err := json.Marshal(w)
-	if err != nil {
-		return nil, fmt.Errorf("encode write: %w", err)
-	}
-	return b, nil
-}
-
 // DecodeWrite is the inverse of EncodeWrite.
 func DecodeWrite(b []byte) (WriteRecord, error) {
 	var w WriteRecord
@@ -131,29 +135,65 @@ func DecodeWrite(b []byte) (WriteRecord, error) {
 	return WriteRecord{}, fmt.Errorf("decode write: unknown state %q", w.State)
 }
 
-// EncodeReply returns the form in which every engine stores a reply: the length of the
-// header as JSON, the header, the body.
+// EncodeReply returns the form in which every engine stores a reply: how many header
+// lines, each name and value, the body, each with its length. Not JSON: the bytes of a
+// header need not be UTF-8.
 func EncodeReply(r *Reply) ([]byte, error) {
-	h, err := json.Marshal(r.Header)
-	if err != nil {
-		return nil, fmt.Errorf("encode reply: %w", err)
+	lines, size := 0, len(r.Body)
+	for name, values := range r.Header {
+		for _, v := range values {
+			lines++
+			size += len(name) + len(v) + 2*binary.MaxVarintLen32
+		}
 	}
-	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(h)+len(r.Body)), uint32(len(h)))
-	return append(append(b, h...), r.Body...), nil
+	b := binary.AppendUvarint(make([]byte, 0, size+2*binary.MaxVarintLen32), uint64(lines))
+	for name, values := range r.Header {
+		for _, v := range values {
+			b = appendText(appendText(b, name), v)
+		}
+	}
+	return appendText(b, string(r.Body)), nil
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 // DecodeReply is the inverse of EncodeReply.
 func DecodeReply(b []byte) (*Reply, error) {
-	if len(b) < 4 || int(binary.BigEndian.Uint32(b)) > len(b)-4 {
-		return nil, errors.New("decode reply: it is cut short")
+	lines, used := binary.Uvarint(b)
+	if used <= 0 || lines > uint64(len(b)) {
+		return nil, errCutShort
 	}
-	n := int(binary.BigEndian.Uint32(b))
-	var r Reply
-	if err := json.Unmarshal(b[4:4+n], &r.Header); err != nil {
-		return nil, fmt.Errorf("decode reply: %w", err)
+	b = b[used:]
+	r := &Reply{Header: make(http.Header)}
+	for range lines {
+		var name, value string
+		var ok bool
+		if name, b, ok = cutText(b); !ok {
+			return nil, errCutShort
+		}
+		if value, b, ok = cutText(b); !ok {
+			return nil, errCutShort
+		}
+		r.Header[name] = append(r.Header[name], value)
 	}
-	r.Body = append([]byte(nil), b[4+n:]...)
-	return &r, nil
+	body, rest, ok := cutText(b)
+	if !ok || len(rest) > 0 {
+		return nil, errCutShort
+	}
+	r.Body = []byte(body)
+	return r, nil
+}
+
+var errCutShort = errors.New("decode reply: it is cut short")
+
+func cutText(b []byte) (s string, rest []byte, ok bool) {
+	n, used := binary.Uvarint(b)
+	if used <= 0 || n > uint64(len(b)-used) {
+		return "", nil, false
+	}
+	return string(b[used:][:n]), b[used+int(n):], true
 }
 
 // Keying is what the rules need to know of a keyed write. The zero value is a write
@@ -206,6 +246,9 @@ func judgeKey(had WriteRecord, key string, w *Write, floor Generation, live func
 		return nil
 	}
 	once := IsOnceKey(key)
+	if once && had.Key != "" && had.Key == w.Key {
+		return nil // its own key has been judged, and lets it through
+	}
 	refuse := func(err error) *Refusal {
 		h := had
 		if h.State == WriteInFlight && !live(h.Attempt) {
@@ -227,11 +270,15 @@ func judgeKey(had WriteRecord, key string, w *Write, floor Generation, live func
 }
 
 // started is the record of a write that is about to be let go.
-func started(w *Write, attempt string, now int64) WriteRecord {
-	return WriteRecord{
+func started(had WriteRecord, key string, w *Write, attempt string, now int64) WriteRecord {
+	r := WriteRecord{
 		State: WriteInFlight, Attempt: attempt, Generation: w.Generation, Fingerprint: w.Fingerprint,
-		Method: w.Method, Path: w.Path, Route: w.Route, Started: now,
+		Method: w.Method, Path: w.Path, Route: w.Route, Started: now, Doubtful: had.IsOpen(),
 	}
+	if IsOnceKey(key) {
+		r.Key = w.Key
+	}
+	return r
 }
 
 // Settlement is what is recorded of a keyed write when its outcome is known.
@@ -245,15 +292,35 @@ type Settlement struct {
 	Reply *Reply
 }
 
+// size is about how many bytes the settlement adds to a commit.
+func (s Settlement) size() int {
+	if s.Reply == nil {
+		return 0
+	}
+	n := len(s.Reply.Body)
+	for name, values := range s.Reply.Header {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
+}
+
+// hidden reports whether a listed write only accompanies one under a key of its own.
+func (l ListedWrite) hidden() bool { return IsOnceKey(l.Key) && l.Record.Key != "" }
+
 // settled is the record of a write after its attempt. A record that another attempt
 // wrote meanwhile is left alone.
 func settled(had WriteRecord, attempt string, s Settlement, retention, now int64) (WriteRecord, bool) {
 	if had.Attempt != attempt || had.Resolved {
 		return had, false
 	}
-	had.State, had.Settled = stateOf(s.Outcome), now
+	had.State, had.Settled, had.Expires = stateOf(s.Outcome), now, 0
+	if had.Doubtful && had.State != WriteApplied {
+		had.State = WriteUnknown
+	}
 	had.Status, had.Location, had.Reply, had.HasReply = s.Status, s.Location, s.Reply, s.Reply != nil
-	if had.Fingerprint.Body == "" {
+	if !had.Fingerprint.Known() {
 		had.Fingerprint.Body = s.BodyDigest
 	}
 	if had.State != WriteUnknown {
@@ -286,7 +353,7 @@ func resolve(had WriteRecord, v Verdict, retention, now int64, live func(attempt
 	case !had.IsOpen():
 		return had, &Refusal{Err: ErrWriteSettled, Write: &had}
 	}
-	had.State, had.Resolved, had.Settled, had.Expires = want, true, now, now+max(retention, 1)
+	had.State, had.Resolved, had.Doubtful, had.Settled, had.Expires = want, true, false, now, now+max(retention, 1)
 	return had, nil
 }
 

@@ -28,6 +28,7 @@ func (a *Authority) start(ctx context.Context, at *Attempt, changed <-chan struc
 	)
 	op := &operation{
 		keys: at.keys(),
+		here: true,
 		apply: func(d *draft) {
 			ref, raise, started = nil, false, false
 			now := d.Now.UnixMilli()
@@ -56,6 +57,9 @@ func (a *Authority) start(ctx context.Context, at *Attempt, changed <-chan struc
 	case err != nil && errors.Is(err, context.Cause(ctx)) && ctx.Err() != nil:
 		// The caller is gone and the operation goes on without it: wait for it,
 		// so that the attempt is not left behind.
+		if op.done == nil {
+			return false, err // the store had failed before
+		}
 		<-op.done
 		if op.err == nil && started && !op.skipped {
 			at.id = id
@@ -91,15 +95,19 @@ func (a *Authority) judgeKeys(d *draft, at *Attempt) *Refusal {
 func (at *Attempt) begin(d *draft, id string, now int64) {
 	at.records = make(map[string]WriteRecord, 2)
 	for _, key := range at.keys() {
-		w := started(&at.Write, id, now)
+		w := started(d.writes[key], key, &at.Write, id, now)
 		at.records[key] = w
 		d.setWrite(key, w)
 	}
 }
 
 // checkKey judges the key without starting anything.
-func (a *Authority) checkKey(ctx context.Context, at *Attempt, changed <-chan struct{}) error {
+func (a *Authority) checkKey(ctx context.Context, at *Attempt) error {
+	s := a.shardOf(at.Job)
 	for {
+		s.mu.Lock()
+		changed := at.duplicateSignal(s.job(at.Job, max(1, a.opt.MaxCached/shardCount)))
+		s.mu.Unlock()
 		var ref *Refusal
 		err := a.run(ctx, at.Job, &operation{keys: at.keys(), apply: func(d *draft) { ref = a.judgeKeys(d, at) }})
 		if err != nil {
@@ -113,6 +121,15 @@ func (a *Authority) checkKey(ctx context.Context, at *Attempt, changed <-chan st
 			return err
 		}
 	}
+}
+
+// duplicateSignal is the job's signal, if the attempt may have to wait for another under
+// its key. The shard is locked.
+func (at *Attempt) duplicateSignal(j *job) <-chan struct{} {
+	if at.DuplicateWait <= 0 {
+		return nil
+	}
+	return j.signal()
 }
 
 // awaitDuplicate waits for a write under the same key that is in flight, if the route
@@ -148,17 +165,25 @@ func (a *Authority) Record(ctx context.Context, at *Attempt, s Settlement) error
 	if at.id == "" {
 		return nil
 	}
-	err := a.do(ctx, at.Job, func(d *draft) {
+	op := &operation{here: true, size: s.size()}
+	if at.tried {
+		// What this process began nobody else has changed, as long as it is in
+		// flight: an operator can not resolve it. Later, somebody may have.
+		op.keys = at.keys()
+	}
+	op.apply = func(d *draft) {
 		now := d.Now.UnixMilli()
 		counted := false
 		for _, key := range at.keys() {
+			had := at.records[key]
+			if at.tried {
+				had = d.writes[key]
+			}
 			mine := s
 			if IsOnceKey(key) {
 				mine.Reply = nil
 			}
-			// What this process began nobody else has changed since: an
-			// operator can not resolve what is in flight.
-			next, ok := settled(at.records[key], at.id, mine, at.Retention, now)
+			next, ok := settled(had, at.id, mine, at.Retention, now)
 			if !ok {
 				continue
 			}
@@ -168,7 +193,9 @@ func (a *Authority) Record(ctx context.Context, at *Attempt, s Settlement) error
 			}
 			counted = true
 		}
-	})
+	}
+	err := a.run(ctx, at.Job, op)
+	at.tried = true
 	at.recorded = at.recorded || err == nil
 	return err
 }
@@ -211,7 +238,7 @@ func (a *Authority) Writes(ctx context.Context, q WritesQuery, state WriteState)
 		for _, l := range page {
 			q.After = l
 			l.Record = a.lost(l.Record)
-			if IsOnceKey(l.Key) || state != "" && l.Record.State != state {
+			if l.hidden() || state != "" && l.Record.State != state {
 				continue
 			}
 			if out = append(out, l); len(out) == limit {
@@ -232,14 +259,32 @@ func (a *Authority) Resolve(ctx context.Context, key Job, name string, v Verdict
 		out WriteRecord
 		ref *Refusal
 	)
-	err := a.run(ctx, key, &operation{keys: []string{name}, apply: func(d *draft) {
+	// The record of a route's one write per generation goes with that of its key.
+	names := []string{name}
+	had, err := a.store.LoadWrite(ctx, key, name)
+	if err != nil {
+		return WriteRecord{}, fmt.Errorf("%w: load write: %w", ErrStoreUnavailable, err)
+	}
+	if had.State != "" && !IsOnceKey(name) {
+		names = append(names, onceKey(had.Route, had.Generation))
+	}
+	err = a.run(ctx, key, &operation{keys: names, apply: func(d *draft) {
+		now := d.Now.UnixMilli()
 		had := d.writes[name]
 		if out = had; had.State == "" {
 			return
 		}
-		out, ref = resolve(had, v, retention, d.Now.UnixMilli(), a.alive)
-		if ref == nil && out.State != had.State {
-			d.setWrite(name, out)
+		out, ref = resolve(had, v, retention, now, a.alive)
+		if ref != nil || out.State == had.State {
+			return
+		}
+		d.setWrite(name, out)
+		for _, once := range names[1:] {
+			if w := d.writes[once]; w.Attempt == had.Attempt {
+				if w, ref := resolve(w, v, retention, now, a.alive); ref == nil {
+					d.setWrite(once, w)
+				}
+			}
 		}
 	}})
 	switch {
@@ -263,8 +308,8 @@ func (a *Authority) Sweep(ctx context.Context) (purged int, err error) {
 	}
 	q := WritesQuery{ExpiredAt: now.Now.UnixMilli(), Limit: 500}
 	for {
-		page, err := a.store.ListWrites(ctx, q)
-		if err != nil {
+		page, lerr := a.store.ListWrites(ctx, q)
+		if err := lerr; err != nil {
 			return purged, fmt.Errorf("%w: list expired writes: %w", ErrStoreUnavailable, err)
 		}
 		byJob := make(map[Job][]string)
@@ -272,13 +317,11 @@ func (a *Authority) Sweep(ctx context.Context) (purged int, err error) {
 			q.After = l
 			byJob[l.Job] = append(byJob[l.Job], l.Key)
 		}
-		n, err := a.purge(ctx, byJob)
+		n, perr := a.purge(ctx, byJob)
 		purged += n
-		if err != nil {
+		err = errors.Join(err, perr) // one job that fails does not keep the others
+		if len(page) < q.Limit || ctx.Err() != nil {
 			return purged, err
-		}
-		if len(page) < q.Limit {
-			return purged, nil
 		}
 	}
 }
@@ -328,7 +371,7 @@ func (a *Authority) Unknown(ctx context.Context) (n int, oldest time.Time, err e
 		}
 		for _, l := range page {
 			q.After = l
-			if IsOnceKey(l.Key) || a.lost(l.Record).State != WriteUnknown {
+			if l.hidden() || a.lost(l.Record).State != WriteUnknown {
 				continue
 			}
 			n++

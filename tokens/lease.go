@@ -231,7 +231,7 @@ func (a *Authority) awaitOlder(ctx context.Context, key Job, wait time.Duration)
 			s.mu.Unlock()
 			return 0
 		}
-		n, changed := j.older, j.changed
+		n, changed := j.older, j.signal()
 		s.mu.Unlock()
 		left := time.Until(deadline)
 		if left <= 0 || await(ctx, changed, left) != nil {

@@ -61,15 +61,6 @@ type Past struct {
 	Ended      Ended      `json:"ended"`
 }
 
-// EncodeRecord returns the form in which every engine stores a record.
-func EncodeRecord(r Record) ([]byte, error) {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("encode record: %w", err)
-	}
-	return b, nil
-}
-
 // DecodeRecord is the inverse of EncodeRecord. A record that breaks an invariant
 // is an error: it was damaged, and judging by it could let a stale write through.
 func DecodeRecord(b []byte) (Record, error) {

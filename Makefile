@@ -6,6 +6,7 @@ SOAKTIME   ?= 2m
 RESTARTS   ?= 50
 KEYS       ?= 1000000
 KEYED      ?= 200
+OUTAGE     ?= 10
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULN     := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOFMT       = "$$($(GO) env GOROOT)/bin/gofmt"
@@ -47,9 +48,11 @@ fuzz: ## every fuzz target, FUZZTIME each
 		$(GO) test -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null || exit 1; \
 	done
 
-soak: ## kill the proxy RESTARTS times under load, KEYED times under one key; purge KEYS keys; fuzz for SOAKTIME each
+soak: ## kill the proxy RESTARTS times under load, KEYED times under one key; take it away from workers for OUTAGE seconds; purge KEYS keys; fuzz for SOAKTIME each
 	FENCEPROXY_SOAK_RESTARTS=$(RESTARTS) FENCEPROXY_SOAK_KEYED=$(KEYED) $(GO) test -count=1 -timeout 60m -v \
 		-run 'TestKillingTheProxyUnderLoad|TestAKeyIsExecutedAtMostOnce' ./e2e
+	FENCEPROXY_SOAK_OUTAGE=$(OUTAGE) $(GO) test -count=1 -timeout 10m -v \
+		-run 'TestWorkerKeepsItsGenerationWhenTheProxyIsDown|TestWorkerIsStoppedInTimeWhenTheProxyIsDown' ./e2e
 	FENCEPROXY_SOAK_KEYS=$(KEYS) $(GO) test -count=1 -timeout 30m -v -run 'TestAPurgeGivesItsSpaceBack' ./tokens/badgerstore
 	$(MAKE) fuzz FUZZTIME=$(SOAKTIME)
 

@@ -145,7 +145,12 @@ func (w *worker) renew(ctx context.Context, control *daemon.Control) bool {
 func (w *worker) write(ctx context.Context, writer *daemon.Writer) bool {
 	do := [...]string{"", "", "delay=2ms", "delay=15ms", "delay=60ms", "status=500", "status=404", "reset",
 		"reset-after-execute"}
-	return w.send(ctx, writer, daemon.Write{Do: do[w.rand.IntN(len(do))], Body: []byte("amount=1")})
+	write := daemon.Write{Do: do[w.rand.IntN(len(do))], Body: []byte("amount=1")}
+	if w.rand.IntN(3) == 0 {
+		// All workers draw from the same few keys of a job, and go on to new ones at about the same pace.
+		write.Key = fmt.Sprintf("k%d", 4*(w.writes/8)+w.rand.IntN(4))
+	}
+	return w.send(ctx, writer, write)
 }
 
 // upload sends a body in pieces, larger than what the route buffers, so that a claim finds it half sent.
@@ -177,7 +182,7 @@ func (w *worker) send(ctx context.Context, writer *daemon.Writer, write daemon.W
 	l := w.lease()
 	w.writes++
 	write.Job, write.Generation, write.ID = l.Job, l.Generation, fmt.Sprintf("%s-w%d", w.name, w.writes)
-	note := oracle.Answer{ID: write.ID, Job: l.Job, Generation: l.Generation, Start: time.Now()}
+	note := oracle.Answer{ID: write.ID, Job: l.Job, Generation: l.Generation, Key: write.Key, Start: time.Now()}
 	a, err := writer.Send(ctx, write)
 	note.End = time.Now()
 	if err == nil {

@@ -24,14 +24,7 @@ const (
 // TestKillingTheProxyUnderLoadLosesNoFloor kills the proxy again and again while many workers claim, stall and write. The
 // number of restarts is FENCEPROXY_SOAK_RESTARTS, 5 by default.
 func TestKillingTheProxyUnderLoadLosesNoFloor(t *testing.T) {
-	restarts := 5
-	if text := os.Getenv("FENCEPROXY_SOAK_RESTARTS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			t.Fatalf("FENCEPROXY_SOAK_RESTARTS: %q is no positive number", text)
-		}
-		restarts = n
-	}
+	restarts := fromEnv(t, "FENCEPROXY_SOAK_RESTARTS", 5)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed) // the load is random, and so is the machine: the seed alone repeats no run
 	dice := rand.New(rand.NewPCG(seed, 0))
@@ -52,6 +45,20 @@ func TestKillingTheProxyUnderLoadLosesNoFloor(t *testing.T) {
 	if l.stale == 0 || l.applied == 0 {
 		t.Error("the load was too tame to prove anything")
 	}
+}
+
+// fromEnv is a positive number from the environment.
+func fromEnv(t *testing.T, name string, fallback int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return fallback
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s: %q is no positive number", name, text)
+	}
+	return n
 }
 
 // soakOnce runs one round: load, a kill in the midst of it, a restart, and a look at every job.

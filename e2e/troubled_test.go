@@ -23,6 +23,9 @@ type variant struct {
 var troubled variant
 
 func (v *variant) binary() (string, error) {
+	if path := os.Getenv("FENCEPROXY_TEST_TROUBLED"); path != "" {
+		return path, nil // ready-made, as daemon.Binary can be
+	}
 	v.once.Do(func() { v.path, v.dir, v.err = buildTroubled() })
 	return v.path, v.err
 }
@@ -45,12 +48,8 @@ func buildTroubled() (path, dir string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("make build directory: %w", err)
 	}
-	const store = "tokens/badgerstore/store.go"
-	file, err := overlay.Write(dir, root, []overlay.Edit{
-		{File: store, Old: "seams{free: freeBytes, sync: syncData, commit: commitAt}",
-			New: "seams{free: troubledFree, sync: troubledSync, commit: troubledCommit}"},
-		{File: store, Old: "o.Clock = systemClock{}", New: "o.Clock = troubledClock{}"},
-	}, []overlay.Addition{{File: "tokens/badgerstore/trouble.go", Source: filepath.Join("testdata", "trouble.go")}})
+	edits, additions := overlay.Troubled(root)
+	file, err := overlay.Write(dir, root, edits, additions)
 	if err == nil {
 		if path, err = daemon.Build(dir, "-overlay="+file); err == nil {
 			return path, dir, nil

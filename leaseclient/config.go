@@ -34,9 +34,11 @@ type Config struct {
 	// Owner is the label under which others see who holds a job. It proves nothing, and two processes may use the same.
 	// If empty it is host, process id and a random part.
 	Owner string
-	// TTL is how long a lease lasts without a renewal; 30 s if zero. Leases are renewed at a third of it, so two lost
-	// renewals in a row lose nothing. It has to be longer than what the worker may be paused for, and is how long a
-	// successor waits after a crash. The server has bounds of its own, 1 s to 24 h by default.
+	// TTL is how long a lease lasts without a renewal; 30 s if zero. Leases are renewed at a third of it. Two renewals in
+	// a row that hang lose nothing from 5 s on with the default Margin, and from 7 s on with the largest; below 3.5 s one
+	// can lose the lease. "Short leases" in the documentation of the package has the figures. The ttl has to be longer
+	// than what the worker may be paused for, and is how long a successor waits after a crash. The server has bounds of
+	// its own, 1 s to 24 h by default.
 	TTL time.Duration
 	// Margin is how long before the server's time the lease counts as over: room for stopping the work, and for clocks
 	// that run at different rates. If zero it is a tenth of the ttl and at least 1 s, but never more than a third of the

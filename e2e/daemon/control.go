@@ -32,6 +32,28 @@ func (r Reply) Flag(name string) bool { b, _ := r.Body[name].(bool); return b }
 // Number is a member that is a whole number, or -1.
 func (r Reply) Number(name string) int64 { return number(r.Body[name]) }
 
+// Member is a member that is an object, or nil.
+func (r Reply) Member(name string) Fields { f, _ := r.Body[name].(Fields); return f }
+
+// List is a member that is a list of objects, or nil.
+func (r Reply) List(name string) []Fields { return List(r.Body, name) }
+
+// List is a member of an object that is a list of objects, or nil.
+func List(f Fields, name string) []Fields {
+	all, ok := f[name].([]any)
+	if !ok {
+		return nil
+	}
+	out := make([]Fields, len(all))
+	for i := range all {
+		out[i], _ = all[i].(Fields)
+	}
+	return out
+}
+
+// Number is a member of an object that is a whole number, or -1.
+func Number(f Fields, name string) int64 { return number(f[name]) }
+
 func number(v any) int64 {
 	n, ok := v.(json.Number)
 	if !ok {
@@ -118,6 +140,11 @@ func (c *Control) Job(ctx context.Context, id string) (Reply, error) {
 // Jobs lists jobs.
 func (c *Control) Jobs(ctx context.Context, query url.Values) (Reply, error) {
 	return c.Get(ctx, "/v1/jobs?"+query.Encode())
+}
+
+// Writes lists keyed writes.
+func (c *Control) Writes(ctx context.Context, query url.Values) (Reply, error) {
+	return c.Get(ctx, "/v1/writes?"+query.Encode())
 }
 
 // Metric reads one series of /metrics by its text up to the value, for example `fenceproxy_in_flight{route="test"}`. A

@@ -61,6 +61,9 @@ func (a Answer) Floor() uint64 {
 // Text is a string member of the problem, or "".
 func (a Answer) Text(name string) string { s, _ := a.Problem[name].(string); return s }
 
+// Member is an object among the problem's members, or nil.
+func (a Answer) Member(name string) Fields { f, _ := a.Problem[name].(Fields); return f }
+
 // Number is a whole number among the problem's members, or -1.
 func (a Answer) Number(name string) int64 { return number(a.Problem[name]) }
 
@@ -170,6 +173,7 @@ func (write Write) Head() http.Header {
 	set(upstream.HeaderJob, write.Job)
 	set(upstream.HeaderID, write.ID)
 	set(upstream.HeaderDo, write.Do)
+	set(upstream.HeaderKey, write.Key)
 	if write.Generation != 0 {
 		generation := strconv.FormatUint(write.Generation, 10)
 		set("Fence-Generation", generation)

@@ -21,6 +21,8 @@ type mutant struct {
 	pkg   string // whose tests are run
 	test  string // the test that must fail
 	whole bool   // the test drives the built program, and it is the program that is broken
+	// troubled: the test drives the variant whose store has trouble, and it is that one that is broken.
+	troubled bool
 }
 
 const (
@@ -44,7 +46,7 @@ func TestTheSuiteCatchesEveryMutantOfTheWholeProgram(t *testing.T) {
 		return
 	}
 	for _, m := range all {
-		if _, err := overlay.Write(t.TempDir(), root(t), m.edits, nil); err != nil {
+		if _, err := m.overlay(t); err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
 	}
@@ -53,7 +55,7 @@ func TestTheSuiteCatchesEveryMutantOfTheWholeProgram(t *testing.T) {
 func catch(t *testing.T, all []mutant) {
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
-			file, err := overlay.Write(t.TempDir(), root(t), m.edits, nil)
+			file, err := m.overlay(t)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,17 +76,34 @@ func catch(t *testing.T, all []mutant) {
 	}
 }
 
+// overlay writes the overlay of the mutant and returns its path.
+func (m mutant) overlay(t *testing.T) (string, error) {
+	t.Helper()
+	edits := m.edits
+	var additions []overlay.Addition
+	if m.troubled {
+		var more []overlay.Edit
+		more, additions = overlay.Troubled(root(t))
+		edits = append(more, edits...)
+	}
+	return overlay.Write(t.TempDir(), root(t), edits, additions)
+}
+
 // run runs the test against the mutant and returns what it printed.
 func (m mutant) run(t *testing.T, file string) string {
 	t.Helper()
 	args := []string{"test", "-vet=off", "-count=1", "-run=^" + m.test + "$"}
 	var env []string
-	if m.whole {
+	if m.whole || m.troubled {
 		binary := filepath.Join(t.TempDir(), "fenceproxy")
 		if out, err := command(t, nil, "build", "-overlay="+file, "-o", binary, "./cmd/fenceproxy"); err != nil {
 			t.Fatalf("the mutant does not build:\n%s", out)
 		}
-		env = append(env, "FENCEPROXY_TEST_BINARY="+binary)
+		name := "FENCEPROXY_TEST_BINARY="
+		if m.troubled {
+			name = "FENCEPROXY_TEST_TROUBLED="
+		}
+		env = append(env, name+binary)
 		args = append(args, "-timeout="+wholeLimit)
 	} else {
 		args = append(args, "-overlay="+file, "-timeout="+unitLimit)

@@ -1,6 +1,10 @@
 package mutants_test
 
-import "github.com/fenceproxy/fenceproxy/e2e/overlay"
+import (
+	"slices"
+
+	"github.com/fenceproxy/fenceproxy/e2e/overlay"
+)
 
 const (
 	attempt   = "tokens/attempt.go"
@@ -37,7 +41,7 @@ var (
 )
 
 func mutants() []mutant {
-	return append(append(authorityMutants(), proxyMutants()...), storeMutants()...)
+	return slices.Concat(authorityMutants(), proxyMutants(), storeMutants(), keyMutants())
 }
 
 func authorityMutants() []mutant {
@@ -54,7 +58,7 @@ func authorityMutants() []mutant {
 			edits: one(attempt, "if v == verdictRaise {\n\t\t\ts.mu.Unlock()", "if v > verdictRaise {\n\t\t\ts.mu.Unlock()"),
 			pkg:   "tokens", test: "TestARaisedFloorIsDurableBeforeTheWriteIsAdmitted"},
 		{name: "a raised floor counts before it is durable",
-			edits: one(authority, "\t\tsnap.Version, err = a.store.Commit(", "\t\ta.publish(s, j, old.Version, snap)\n\t\tsnap.Version, err = a.store.Commit("),
+			edits: one(authority, "\t\td.Version, err = a.store.Commit(", "\t\ta.publish(s, j, old.Version, d, batch)\n\t\td.Version, err = a.store.Commit("),
 			pkg:   "tokens", test: "TestARaisedFloorIsDurableBeforeTheWriteIsAdmitted"},
 		{name: "a commit of unknown outcome does not close the authority",
 			edits: one(authority, "\t\t\tif a.info.Exclusive {\n\t\t\t\ta.fail(err)\n\t\t\t}\n", ""),
@@ -95,8 +99,11 @@ func proxyMutants() []mutant {
 func storeMutants() []mutant {
 	return []mutant{
 		{name: "commits are not synced",
-			edits: one("tokens/badgerstore/badger.go", "WithSyncWrites(true)", "WithSyncWrites(false)"),
-			pkg:   "tokens/badgerstore", test: "TestEveryCommitIsSynced"},
+			edits: one(committer, "return s.syncLog()", "return s.followLog()"),
+			pkg:   "tokens/badgerstore", test: "TestACommitIsNotAcknowledgedBeforeItsLogIsSynced"},
+		{name: "the log before the newest is synced",
+			edits: one("tokens/badgerstore/log.go", "number := s.log + 1", "number := s.log + 1000"),
+			pkg:   "tokens/badgerstore", test: "TestTheLogThatIsSyncedHoldsTheBatchAlsoWhenItTurnsOver"},
 		{name: "a commit is acknowledged before it is written",
 			edits: one(committer, "\tif err := s.commit(changes); err != nil {\n",
 				"\tfor _, c := range changes {\n\t\tc.done <- answer{version: tokens.Version(s.sequence + 1)}\n\t}\n\terr := s.commit(changes)\n\tchanges = nil\n\tif err != nil {\n"),
@@ -129,7 +136,7 @@ func storeMutants() []mutant {
 
 // wholeMutants are noticed from outside, by the tests of the built program.
 func wholeMutants() []mutant {
-	return []mutant{
+	return append(wholeKeyMutants(), []mutant{
 		{name: "program without the barrier", edits: barrierRemoved,
 			pkg: "e2e", test: "TestTheNewerWriteWaitsForTheOlderOnesAnswer", whole: true},
 		{name: "program without the barrier under load", edits: barrierRemoved,
@@ -146,5 +153,5 @@ func wholeMutants() []mutant {
 			pkg: "e2e", test: "TestWhatTheKernelHoldsOfADeadProcessIsDropped", whole: true},
 		{name: "program that opens a store which lost its tail", edits: lostTailOpens,
 			pkg: "e2e", test: "TestALostTailOfTheLogIsRefused", whole: true},
-	}
+	}...)
 }

@@ -14,7 +14,7 @@ import (
 
 // Violation is one broken promise.
 type Violation struct {
-	Rule   string // "order", "overlap", "once", "truth", "floor", "generation" or "fence"
+	Rule   string // "order", "overlap", "once", "key", "truth", "floor", "generation" or "fence"
 	Job    string
 	Detail string
 }
@@ -26,6 +26,7 @@ type Answer struct {
 	ID         string
 	Job        string
 	Generation uint64
+	Key        string    // empty: the write had none
 	Start      time.Time // before the first byte was sent
 	End        time.Time // after the answer, or its absence, was known
 
@@ -68,7 +69,7 @@ type History struct {
 // Judge applies every rule. It returns nil, or all violations joined.
 func Judge(h History) error {
 	var all []error
-	for _, rule := range []func(History) []Violation{Order, Overlap, Once, Truth, Floors, Fence} {
+	for _, rule := range []func(History) []Violation{Order, Overlap, Once, Keys, Truth, Floors, Fence} {
 		for _, v := range rule(h) {
 			all = append(all, v)
 		}
@@ -139,6 +140,30 @@ func Once(h History) []Violation {
 		executed[r.ID]++
 		if executed[r.ID] == 2 {
 			out = append(out, Violation{"once", r.Job, fmt.Sprintf("write %q was executed again", r.ID)})
+		}
+	}
+	return out
+}
+
+// Keys demands that per job no two writes under one key are executed, and that a replay speaks of one that was. A run in
+// which an operator frees keys, or a route forwards unknown writes again, can not be judged by it.
+func Keys(h History) []Violation {
+	type name struct{ job, key string }
+	executed := make(map[name]int)
+	var out []Violation
+	for _, r := range h.Upstream {
+		if !r.Executed || r.Key == "" {
+			continue
+		}
+		n := name{r.Job, r.Key}
+		executed[n]++
+		if executed[n] == 2 {
+			out = append(out, Violation{"key", r.Job, fmt.Sprintf("key %q was executed again, by write %q of generation %d", r.Key, r.ID, r.Generation)})
+		}
+	}
+	for _, a := range h.Answers {
+		if a.Decision == "replayed" && executed[name{a.Job, a.Key}] == 0 {
+			out = append(out, Violation{"key", a.Job, fmt.Sprintf("write %q was told a reply to key %q, under which nothing was executed", a.ID, a.Key)})
 		}
 	}
 	return out

@@ -21,6 +21,12 @@ func arrived(order int, id, job string, generation uint64) upstream.Record {
 	}
 }
 
+// under is the request with a key.
+func under(key string, r upstream.Record) upstream.Record {
+	r.Key = key
+	return r
+}
+
 func cut(r upstream.Record) upstream.Record {
 	r.Complete, r.Executed = false, false
 	return r
@@ -91,6 +97,17 @@ func TestAHistoryIsJudged(t *testing.T) {
 			arrived(1, "a", "j", 1), arrived(2, "a", "j", 1), arrived(3, "a", "j", 1)}}, []string{"once"}},
 		{"cut, then executed", oracle.History{Upstream: []upstream.Record{
 			cut(arrived(1, "a", "j", 1)), arrived(2, "a", "j", 1)}}, nil},
+
+		{"one key executed twice", oracle.History{Upstream: []upstream.Record{
+			under("k", arrived(1, "a", "j", 1)), under("k", arrived(2, "b", "j", 2))}}, []string{"key"}},
+		{"one key tried again after it was not executed", oracle.History{Upstream: []upstream.Record{
+			under("k", cut(arrived(1, "a", "j", 1))), under("k", arrived(2, "b", "j", 1))}}, nil},
+		{"two keys, and one key of two jobs", oracle.History{Upstream: []upstream.Record{
+			under("k", arrived(1, "a", "j", 1)), under("l", arrived(2, "b", "j", 1)), under("k", arrived(3, "c", "i", 1))}}, nil},
+		{"a replay of what was executed", oracle.History{Upstream: []upstream.Record{under("k", arrived(1, "a", "j", 1))},
+			Answers: []oracle.Answer{{ID: "b", Job: "j", Key: "k", Status: 200, Decision: "replayed", Outcome: "applied"}}}, nil},
+		{"a replay of nothing", oracle.History{Upstream: []upstream.Record{under("k", arrived(1, "a", "i", 1))},
+			Answers: []oracle.Answer{{ID: "b", Job: "j", Key: "k", Status: 200, Decision: "replayed", Outcome: "applied"}}}, []string{"key"}},
 
 		{"applied and executed", oracle.History{Upstream: one, Answers: []oracle.Answer{
 			told("w", 200, "forwarded", "", "applied")}}, nil},

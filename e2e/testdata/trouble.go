@@ -4,6 +4,7 @@
 //
 //	commit-fails    a transaction ends with an error, and nothing is written
 //	commit-hangs    a transaction does not end
+//	space-hangs     the look at the free space before a transaction does not end, so nothing of it is written anywhere
 //	sequence-fails  the sequence file can not be synced
 //	free            its text is how many bytes are free on the disk
 //	wall            its text is by how much the wall clock is off, as a duration
@@ -28,13 +29,18 @@ func trouble(name string) (string, bool) {
 	return strings.TrimSpace(string(b)), err == nil
 }
 
-func troubledCommit(db *badger.DB, sequence uint64, entries []entry) error {
+// hang returns when there is no trouble of this name.
+func hang(name string) {
 	for {
-		if _, hangs := trouble("commit-hangs"); !hangs {
-			break
+		if _, hangs := trouble(name); !hangs {
+			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+func troubledCommit(db *badger.DB, sequence uint64, entries []entry) error {
+	hang("commit-hangs")
 	if _, fails := trouble("commit-fails"); fails {
 		return errors.New("commit transaction: trouble that was asked for")
 	}
@@ -49,6 +55,7 @@ func troubledSync(f *os.File) error {
 }
 
 func troubledFree(dir string) (int64, error) {
+	hang("space-hangs")
 	if text, is := trouble("free"); is {
 		return strconv.ParseInt(text, 10, 64)
 	}

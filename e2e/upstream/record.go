@@ -16,6 +16,7 @@ const (
 	HeaderGeneration = "X-Test-Generation"
 	HeaderID         = "X-Test-Id"
 	HeaderDo         = "X-Test-Do"
+	HeaderKey        = "X-Test-Key"
 )
 
 // Record is what the upstream saw of one request. Begin and End are ordinals taken from one counter, so that all events
@@ -30,6 +31,7 @@ type Record struct {
 	ID         string
 	Job        string
 	Generation uint64 // 0: the request named none
+	Key        string // names the intent within the job; empty: the request named none
 
 	Method        string
 	Path          string // as sent, with the query

@@ -170,6 +170,17 @@ func (s *Server) Executed(id string) int {
 	return n
 }
 
+// ExecutedKey counts how often a request of this job under this key took effect.
+func (s *Server) ExecutedKey(job, key string) int {
+	n := 0
+	for _, r := range s.Records() {
+		if r.Executed && r.Job == job && r.Key == key {
+			n++
+		}
+	}
+	return n
+}
+
 // WaitBegin returns the first request with this id as soon as it has arrived, or ctx's error.
 func (s *Server) WaitBegin(ctx context.Context, id string) (Record, error) {
 	return s.wait(ctx, id, func(Record) bool { return true })
@@ -283,6 +294,7 @@ func (s *Server) begin(r *http.Request) *Record {
 		BeganAt:       time.Now(),
 		ID:            r.Header.Get(HeaderID),
 		Job:           r.Header.Get(HeaderJob),
+		Key:           r.Header.Get(HeaderKey),
 		Method:        r.Method,
 		Path:          r.RequestURI,
 		ContentLength: r.ContentLength,

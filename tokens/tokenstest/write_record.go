@@ -97,7 +97,7 @@ func fullWrite() tokens.WriteRecord {
 		State: tokens.WriteApplied, Attempt: "boot-1", Generation: tokens.MaxGeneration,
 		Fingerprint: tokens.Fingerprint{Head: strings.Repeat("a", 32), Body: strings.Repeat("b", 64)},
 		Method:      "PATCH", Path: `/São/"x"/<&>`, Route: "payments", Started: 1<<53 + 1, Settled: 1<<53 + 2, Expires: 1<<62 + 3,
-		Status: 201, Location: "/charges/1?a=b&c=<d>", HasReply: true, Resolved: true,
+		Status: 201, Location: "/charges/1?a=b&c=<d>", HasReply: true, Resolved: true, Doubtful: true, Key: "own",
 		Reply: &tokens.Reply{
 			Header: http.Header{"Link": {"<a>; rel=x", "<b>; rel=y", ""}, "Content-Type": {"application/octet-stream"}, "x-Odd": {"ä \t!"}},
 			Body:   manyBytes(64 << 10),

@@ -24,7 +24,7 @@ const stubborn = `
 func TestRunHasEndedAllBeforeARivalCanHaveTheLease(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ ttl, grace time.Duration }{
-		"a short lease":            {time.Second, 100 * time.Millisecond},
+		"a short lease":            {2 * time.Second, 300 * time.Millisecond},
 		"a grace":                  {3 * time.Second, 400 * time.Millisecond},
 		"more grace than there is": {3 * time.Second, time.Minute},
 	} {

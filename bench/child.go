@@ -24,6 +24,8 @@ const startLimit = 30 * time.Second
 type child struct {
 	cmd  *exec.Cmd
 	addr string
+	// control is the address of the real program's control listener.
+	control string
 	// lines is what it prints. It is closed when the child has ended.
 	lines chan string
 	errs  bytes.Buffer
@@ -91,11 +93,12 @@ func fenceproxy(ctx context.Context, binary, dir, upstream string) (*child, erro
 			return nil, errors.Join(err, c.stop())
 		}
 		var ready struct {
-			Msg  string `json:"msg"`
-			Addr string `json:"data_addr"`
+			Msg     string `json:"msg"`
+			Addr    string `json:"data_addr"`
+			Control string `json:"control_addr"`
 		}
 		if json.Unmarshal([]byte(line), &ready) == nil && ready.Msg == "ready" {
-			c.addr = ready.Addr
+			c.addr, c.control = ready.Addr, ready.Control
 		}
 	}
 	go c.drain()

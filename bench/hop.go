@@ -24,18 +24,21 @@ type hop struct {
 	cpu       []float64 // microseconds per request
 	perSecond []float64
 	p50, p99  []time.Duration
+
+	// What follows is only looked at if there is an upstream: batches and commits
+	// of the store per request, and new connections to the upstream.
+	upstream         *child
+	batches, commits []float64
+	connections      []int
+	asked            int // connections that only asked for the number
 }
 
 // benchHop measures the real program beside a bare proxy. Upstream, load and both
 // proxies are processes of their own; the proxy that is not measured is idle.
 func benchHop(ctx context.Context, s settings, r *report) (err error) {
-	binary := s.binary
-	if binary == "" {
-		binary = filepath.Join(s.dir, "fenceproxy")
-		out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/fenceproxy/fenceproxy/cmd/fenceproxy").CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("build fenceproxy: %w\n%s", err, out)
-		}
+	binary, err := s.program(ctx)
+	if err != nil {
+		return err
 	}
 	var children []*child
 	defer func() {
@@ -78,6 +81,19 @@ func benchHop(ctx context.Context, s settings, r *report) (err error) {
 	return nil
 }
 
+// program is the real program.
+func (s settings) program(ctx context.Context) (string, error) {
+	if s.binary != "" {
+		return s.binary, nil
+	}
+	binary := filepath.Join(s.dir, "fenceproxy")
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/fenceproxy/fenceproxy/cmd/fenceproxy").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build fenceproxy: %w\n%s", err, out)
+	}
+	return binary, nil
+}
+
 // hop adds the rows of one number of connections.
 func (r *report) hop(connections int, o, p hop) {
 	oc, pc := median(o.cpu), median(p.cpu)
@@ -99,9 +115,10 @@ func (r *report) hop(connections int, o, p hop) {
 }
 
 // hopRound has one load run against a proxy and notes what it cost.
-func hopRound(ctx context.Context, s settings, proxy *child, connections int, into *hop) error {
-	load, err := self(ctx, "role-load", "-addr", proxy.addr, "-connections", fmt.Sprint(connections), "-size", fmt.Sprint(hopBody),
-		"-warm-up", s.warmUp.String(), "-window", s.window.String())
+func hopRound(ctx context.Context, s settings, proxy *child, connections int, into *hop, more ...string) error {
+	args := append([]string{"-addr", proxy.addr, "-connections", fmt.Sprint(connections), "-size", fmt.Sprint(hopBody),
+		"-warm-up", s.warmUp.String(), "-window", s.window.String()}, more...)
+	load, err := self(ctx, "role-load", args...)
 	if err != nil {
 		return err
 	}
@@ -111,7 +128,7 @@ func hopRound(ctx context.Context, s settings, proxy *child, connections int, in
 	} else if line != begun {
 		return fmt.Errorf("start load: it says %q", line)
 	}
-	before, err := proxy.cpu()
+	before, err := into.look(ctx, proxy)
 	if err != nil {
 		return err
 	}
@@ -119,7 +136,7 @@ func hopRound(ctx context.Context, s settings, proxy *child, connections int, in
 	if err != nil {
 		return fmt.Errorf("run load: %w", err)
 	}
-	after, err := proxy.cpu()
+	after, err := into.look(ctx, proxy)
 	if err != nil {
 		return err
 	}
@@ -130,9 +147,13 @@ func hopRound(ctx context.Context, s settings, proxy *child, connections int, in
 	if l.Requests == 0 {
 		return errors.New("run load: no write was answered")
 	}
-	into.cpu = append(into.cpu, float64((after-before).Microseconds())/float64(l.Requests))
-	into.perSecond = append(into.perSecond, float64(l.Requests)/l.Seconds)
+	n := float64(l.Requests)
+	into.cpu = append(into.cpu, float64((after.cpu-before.cpu).Microseconds())/n)
+	into.perSecond = append(into.perSecond, n/l.Seconds)
 	into.p50, into.p99 = append(into.p50, l.P50), append(into.p99, l.P99)
+	into.batches = append(into.batches, (after.batches-before.batches)/n)
+	into.commits = append(into.commits, (after.commits-before.commits)/n)
+	into.connections = append(into.connections, after.connections-before.connections)
 	return nil
 }
 

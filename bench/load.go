@@ -34,6 +34,9 @@ func runLoad(args []string) error {
 	addr := f.String("addr", "", "where to send")
 	connections := f.Int("connections", 64, "how many")
 	size := f.Int("size", 256, "bytes of each body")
+	jobs := f.Int("jobs", 0, "how many, shared out among the connections; one each if zero")
+	keys := f.String("keys", "", "the first part of every write's own key; no keys if empty")
+	replay := f.Bool("replay", false, "one key per job, so that all but the first writes are replays")
 	warmUp := f.Duration("warm-up", 0, "not measured")
 	window := f.Duration("window", time.Second, "measured")
 	if err := f.Parse(args); err != nil {
@@ -43,10 +46,18 @@ func runLoad(args []string) error {
 	var answered atomic.Int64 // of those that are measured
 	took := make([][]time.Duration, *connections)
 	errs := make([]error, *connections)
-	var wg sync.WaitGroup
+	var wg, once sync.WaitGroup
+	once.Add(*connections)
 	for i := range *connections {
-		wg.Go(func() { took[i], errs[i] = hammer(*addr, request(*addr, i, *size), &measuring, &over, &answered) })
+		var requests [][]byte
+		for job := i; job < max(*jobs, *connections); job += *connections {
+			requests = append(requests, request(*addr, job, *size, *keys))
+		}
+		wg.Go(func() {
+			took[i], errs[i] = hammer(*addr, requests, *keys != "" && !*replay, &measuring, &over, &answered, sync.OnceFunc(once.Done))
+		})
 	}
+	once.Wait() // what is replayed must have been made
 	time.Sleep(*warmUp)
 	fmt.Println(begun)
 	start := time.Now()
@@ -71,25 +82,52 @@ func runLoad(args []string) error {
 	})
 }
 
-// request is a fenced write of connection i's own job, the same generation for ever.
-func request(host string, i, size int) []byte {
+// keyDigits is how many digits end a key.
+const keyDigits = 10
+
+// request is a fenced write of a job, the same generation for ever. With keys its last
+// header is a key that ends in zeros.
+func request(host string, job, size int, keys string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "POST /charge HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n", host)
-	fmt.Fprintf(&b, "Fence-Job-Id: tenant/42/job-%06d\r\nFence-Generation: 7\r\nContent-Length: %d\r\n\r\n", i, size)
+	fmt.Fprintf(&b, "Fence-Job-Id: tenant/42/job-%06d\r\nFence-Generation: 7\r\nContent-Length: %d\r\n", job, size)
+	if keys != "" {
+		fmt.Fprintf(&b, "Idempotency-Key: %s-%0*d\r\n", keys, keyDigits, 0)
+	}
+	b.WriteString("\r\n")
 	b.Write(bytes.Repeat([]byte("x"), size))
 	return b.Bytes()
 }
 
-// hammer sends the request over and over on one connection and returns how long the
-// measured ones took. Any answer but 200 is an error: a refusal would be cheap.
-func hammer(addr string, request []byte, measuring, over *atomic.Bool, answered *atomic.Int64) (took []time.Duration, err error) {
+// count puts n into the key of a request.
+func count(request []byte, n int) {
+	end := bytes.Index(request, []byte("\r\n\r\n"))
+	for i := end - 1; i >= end-keyDigits; i-- {
+		request[i] = '0' + byte(n%10)
+		n /= 10
+	}
+}
+
+// hammer sends the requests in turn, over and over on one connection, and returns how
+// long the measured ones took. With fresh each has a key of its own. It calls once when
+// each was answered once, or cannot be. Any answer but 200 is an error: a refusal would be
+// cheap.
+func hammer(addr string, requests [][]byte, fresh bool, measuring, over *atomic.Bool, answered *atomic.Int64, once func()) (took []time.Duration, err error) {
+	defer once()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	defer func() { _ = c.Close() }() // all is said
 	br := bufio.NewReaderSize(c, 4<<10)
-	for !over.Load() {
+	for n := 0; !over.Load(); n++ {
+		if n == len(requests) {
+			once()
+		}
+		request := requests[n%len(requests)]
+		if fresh {
+			count(request, n)
+		}
 		measured := measuring.Load()
 		start := time.Now()
 		if _, err := c.Write(request); err != nil {

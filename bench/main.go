@@ -6,7 +6,9 @@
 //   - durable floor raises through the Authority and the embedded store, beside Badger
 //     with the same options and one transaction per write;
 //   - CPU time of the real program per fenced write, beside a bare
-//     httputil.ReverseProxy.
+//     httputil.ReverseProxy;
+//   - keyed writes through the real program, beside unkeyed ones, with what they cost the
+//     store; and replays.
 //
 // Both sides of a pair run in turns, round after round, and medians count: figures of
 // different runs, or of different machines, do not compare. It needs Linux's /proc.
@@ -22,7 +24,7 @@ import (
 	"time"
 )
 
-// settings of a run. The defaults take about two minutes.
+// settings of a run. The defaults take about three minutes.
 type settings struct {
 	rounds int           // of each pair
 	window time.Duration // measured in each round
@@ -42,7 +44,7 @@ func main() {
 	flag.DurationVar(&s.warmUp, "warm-up", 500*time.Millisecond, "time before it, of the proxies")
 	flag.StringVar(&s.dir, "dir", "", "where stores are made, on a real disk; the system's temporary directory if empty")
 	flag.StringVar(&s.binary, "binary", "", "a ready-made fenceproxy; it is built if empty")
-	flag.StringVar(&s.only, "only", "", "one part: admit, raise or hop")
+	flag.StringVar(&s.only, "only", "", "one part: admit, raise, hop or keyed")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -82,6 +84,7 @@ func bench(ctx context.Context, s settings, out io.Writer) (err error) {
 		{"admit", benchAdmit},
 		{"raise", benchRaise},
 		{"hop", benchHop},
+		{"keyed", benchKeyed},
 	}
 	r := newReport(out)
 	for _, p := range parts {

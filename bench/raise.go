@@ -150,7 +150,13 @@ func openPlain(_ context.Context, dir string, _ int) (raiser, func() error, erro
 }
 
 // syncTime is the median of what one small durable write takes in dir.
-func syncTime(dir string) (time.Duration, error) {
+func syncTime(dir string) (time.Duration, error) { return timeSyncs(dir, 0) }
+
+// appendTime is that of one that makes the file longer, as the next page of a log does.
+func appendTime(dir string) (time.Duration, error) { return timeSyncs(dir, 1) }
+
+// timeSyncs writes a page after the other, so many pages further on each time.
+func timeSyncs(dir string, pages int64) (time.Duration, error) {
 	f, err := os.CreateTemp(dir, "sync-")
 	if err != nil {
 		return 0, fmt.Errorf("measure disk: %w", err)
@@ -158,9 +164,9 @@ func syncTime(dir string) (time.Duration, error) {
 	defer func() { _ = f.Close() }() // removed with dir
 	page := make([]byte, 4<<10)
 	var took []time.Duration
-	for range 200 {
+	for n := range int64(200) {
 		start := time.Now()
-		if _, err := f.WriteAt(page, 0); err != nil {
+		if _, err := f.WriteAt(page, n*pages*int64(len(page))); err != nil {
 			return 0, fmt.Errorf("measure disk: %w", err)
 		}
 		if err := f.Sync(); err != nil {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"sync"
 )
 
@@ -25,13 +27,14 @@ func listen() (net.Listener, error) {
 // reply is about what a small service answers.
 const reply = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n{\"charged\": true}"
 
-// runUpstream answers every request the same, as cheaply as Go can.
+// runUpstream answers every write the same, as cheaply as Go can. GET is answered with
+// the number of connections so far.
 func runUpstream([]string) error {
 	ln, err := listen()
 	if err != nil {
 		return err
 	}
-	for {
+	for n := 1; ; n++ {
 		c, err := ln.Accept()
 		if err != nil {
 			return fmt.Errorf("accept: %w", err)
@@ -40,10 +43,16 @@ func runUpstream([]string) error {
 			defer func() { _ = c.Close() }() // the other side has gone
 			br := bufio.NewReaderSize(c, 4<<10)
 			for {
-				if _, err := skipMessage(br); err != nil {
+				first, err := skipMessage(br)
+				if err != nil {
 					return
 				}
-				if _, err := c.Write([]byte(reply)); err != nil {
+				answer := []byte(reply)
+				if bytes.HasPrefix(first, []byte("GET ")) {
+					body := strconv.Itoa(n)
+					answer = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+				}
+				if _, err := c.Write(answer); err != nil {
 					return
 				}
 			}

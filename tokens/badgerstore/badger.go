@@ -29,7 +29,8 @@ func BadgerOptions(dir string, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
 		WithLogger(badgerLog{log}).
 		// Off by default in Badger v4. Without it an acknowledged floor can
-		// vanish with the power.
+		// vanish with the power. Where the store syncs the log itself it turns
+		// this off again.
 		WithSyncWrites(true).
 		// The committer is the only writer and compares by itself.
 		WithDetectConflicts(false).
@@ -39,6 +40,10 @@ func BadgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithMemTableSize(memTableSize).
 		WithNumMemtables(2).
 		WithNumCompactors(2).
+		// Level 0 is compacted from its second table on: with Badger's five, what
+		// was purged from a small store would stay there.
+		WithNumLevelZeroTables(1).
+		WithNumLevelZeroTablesStall(10).
 		WithBlockCacheSize(8 << 20).
 		WithValueLogFileSize(16 << 20).
 		// Whole tables are verified before Badger opens them; this catches
@@ -56,21 +61,28 @@ func openBadger(dir string, log *slog.Logger) (db *badger.DB, err error) {
 			err = fmt.Errorf("open badger: %v", r)
 		}
 	}()
-	if db, err = badger.OpenManaged(BadgerOptions(dir, log)); err != nil {
+	if db, err = badger.OpenManaged(BadgerOptions(dir, log).WithSyncWrites(!syncsLog)); err != nil {
 		return nil, fmt.Errorf("open badger: %w", err)
 	}
 	return db, nil
 }
 
-// commitAt makes entries durable at a sequence number, all or none, with one fsync.
+// commitAt commits entries at a sequence number, all or none. They are in the newest log
+// then, whole: Badger turns the log over between transactions only (ensureRoomForWrite in
+// its db.go). Where syncsLog is set they are not durable before that log is synced.
 func commitAt(db *badger.DB, sequence uint64, entries []entry) error {
 	txn := db.NewTransactionAt(sequence, true)
 	defer txn.Discard()
 	for _, e := range entries {
 		var err error
-		if e.removed {
+		switch {
+		case e.removed:
 			err = txn.Delete(e.key)
-		} else {
+		case int64(len(e.value)) >= db.Opts().ValueThreshold:
+			// It would go to the value log, which nobody reads at a start and
+			// nobody syncs.
+			err = fmt.Errorf("a value of %d bytes is too large", len(e.value))
+		default:
 			err = txn.Set(e.key, e.value)
 		}
 		if err != nil {

@@ -3,7 +3,6 @@ package badgerstore
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/tokens"
@@ -15,8 +14,10 @@ var errClosed = errors.New("the store is closed")
 type change struct {
 	entry
 	record tokens.Record
-	// writes are the entries that go with the record.
+	// writes are the entries that go with the record, marks what they make of the
+	// writes.
 	writes []entry
+	marks  []placedMark
 	expect uint64
 	taken  bool
 	done   chan answer
@@ -222,6 +223,7 @@ func (s *Store) write(changes []*change) {
 	// The records before the number: a reader that finds none here looks at the
 	// number, and one that sees the number must not find an older record.
 	s.recent.put(changes, s.sequence)
+	s.marks.putAll(changes, s.sequence)
 	s.acknowledged.Store(s.sequence)
 	for _, c := range changes {
 		c.done <- answer{version: tokens.Version(s.sequence)}
@@ -244,10 +246,14 @@ func (s *Store) write(changes []*change) {
 // not. A sidecar further ahead means that Badger has lost something.
 func (s *Store) commit(changes []*change) error {
 	defer s.observe("batch", time.Now())
-	s.writing.Store(max(1, int64(s.opt.Clock.Elapsed())))
+	s.writing.Store(max(1, int64(time.Since(s.born))))
 	defer s.writing.Store(0)
 	now := s.clock.now()
-	entries := append(make([]entry, 0, len(changes)+1), clockEntry(now))
+	n := 1
+	for _, c := range changes {
+		n += 1 + len(c.writes)
+	}
+	entries := append(make([]entry, 0, n), clockEntry(now))
 	for _, c := range changes {
 		entries = append(append(entries, c.entry), c.writes...)
 	}
@@ -257,25 +263,19 @@ func (s *Store) commit(changes []*change) error {
 		defer s.observe("sequence", time.Now())
 		remembered <- s.side.remember(next, entries)
 	}()
-	err := s.seams.commit(s.db, next, entries)
+	err := s.commitDurably(next, entries)
 	if err := errors.Join(err, <-remembered); err != nil {
 		return err
 	}
 	s.sequence = next
 	s.beaten = now
-	return s.syncNames()
+	return nil
 }
 
-// syncNames makes the name of a new log durable before anything in it is
-// acknowledged: Badger syncs a log's bytes, but not the directory it made it in.
-func (s *Store) syncNames() error {
-	rotated := false
-	for exists(filepath.Join(s.db.Opts().Dir, fmt.Sprintf("%05d.mem", s.log+1))) {
-		s.log++
-		rotated = true
+// commitDurably commits to Badger alone, and returns when that is durable.
+func (s *Store) commitDurably(sequence uint64, entries []entry) error {
+	if err := s.seams.commit(s.db, sequence, entries); err != nil {
+		return err
 	}
-	if !rotated {
-		return nil
-	}
-	return syncPath(s.db.Opts().Dir)
+	return s.syncLog()
 }

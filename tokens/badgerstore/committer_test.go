@@ -16,13 +16,6 @@ import (
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
 
-func TestEveryCommitIsSynced(t *testing.T) {
-	s := mustOpen(t, Options{Dir: t.TempDir()})
-	if !s.db.Opts().SyncWrites {
-		t.Error("SyncWrites is off: an acknowledged floor can vanish with the power")
-	}
-}
-
 // gate is a commit seam that holds each transaction until the test lets it go.
 type gate struct {
 	entered chan struct{}

@@ -37,7 +37,7 @@ func open(opt Options, sm seams) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{
-		opt: opt, seams: sm, lock: lock,
+		opt: opt, seams: sm, lock: lock, born: time.Now(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {
@@ -62,7 +62,7 @@ func open(opt Options, sm seams) (_ *Store, err error) {
 		return nil, err
 	}
 	opt.Logger.Info("store opened", "engine", s.info.Engine, "dir", opt.Dir, "store_id", s.info.ID, "epoch", s.info.Epoch,
-		"sequence", s.sequence, "sync_writes", s.db.Opts().SyncWrites)
+		"sequence", s.sequence)
 	go s.run()
 	return s, nil
 }
@@ -73,6 +73,7 @@ func (s *Store) release() error {
 	if s.db != nil {
 		errs = append(errs, s.db.Close())
 	}
+	errs = append(errs, s.closeLog())
 	if s.side != nil {
 		errs = append(errs, s.side.close())
 	}
@@ -161,14 +162,11 @@ func (s *Store) settle(found finding) error {
 // redo commits the change that only the sidecar holds. Whoever asked for it was told
 // that its outcome is unknown, or that it is durable. It returns the store's time in it.
 func (s *Store) redo(last slot) (known time.Time, err error) {
-	if err := s.seams.commit(s.db, last.sequence, last.redo); err != nil {
+	if err := s.commitDurably(last.sequence, last.redo); err != nil {
 		return known, fmt.Errorf("redo last change: %w", err)
 	}
 	s.sequence = last.sequence
 	s.opt.Logger.Info("store redid its last change from the sequence file", "sequence", s.sequence)
-	if err := s.syncNames(); err != nil {
-		return known, err
-	}
 	_, known, err = s.readMeta()
 	return known, err
 }
@@ -220,7 +218,7 @@ func (s *Store) create() (meta, error) {
 	if err != nil {
 		return meta{}, err
 	}
-	if err := s.seams.commit(s.db, s.sequence+1, []entry{e, clockEntry(s.clock.now())}); err != nil {
+	if err := s.commitDurably(s.sequence+1, []entry{e, clockEntry(s.clock.now())}); err != nil {
 		return meta{}, fmt.Errorf("create store: %w", err)
 	}
 	s.sequence++

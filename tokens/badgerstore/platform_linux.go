@@ -21,6 +21,10 @@ func elapsed() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
+// syncsLog: a sync of the log's file covers what Badger wrote to it through its memory
+// map, as msync would.
+const syncsLog = true
+
 // syncData makes the file's bytes durable; its size does not change, so the
 // metadata need not be.
 func syncData(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }

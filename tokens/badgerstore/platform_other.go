@@ -13,6 +13,9 @@ var started = time.Now()
 
 func elapsed() time.Duration { return time.Since(started) }
 
+// syncsLog: POSIX promises for msync alone that it covers a memory map.
+const syncsLog = false
+
 func syncData(f *os.File) error { return f.Sync() }
 
 // freeBytes is not watched here: only Linux is supported in production.

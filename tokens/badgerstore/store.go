@@ -75,6 +75,8 @@ type seams struct {
 	free   func(dir string) (int64, error)
 	sync   func(*os.File) error
 	commit func(db *badger.DB, sequence uint64, entries []entry) error
+	// syncLog makes Badger's newest log durable; syncData if nil.
+	syncLog func(*os.File) error
 	// beats drives the heartbeat; nil for one every second.
 	beats <-chan time.Time
 }
@@ -101,18 +103,23 @@ type Store struct {
 	wake    chan struct{}
 
 	// What follows belongs to the committer: the sequence number of the last
-	// batch, the clock in it, and the number of Badger's newest log.
+	// batch, the clock in it, and the number of Badger's newest log, opened when
+	// it was first synced.
 	sequence uint64
 	beaten   time.Time
 	log      int
+	logFile  *os.File
 
 	// acknowledged is the sequence number that readers read at, recent what was
 	// acknowledged last.
 	acknowledged atomic.Uint64
 	recent       recent
-	// writing is when the batch under way was begun, by Clock.Elapsed; zero if none
-	// is.
+	marks        marks
+	// writing is how long after born the batch under way was begun; zero if none is.
+	// It is asked for with every write, so it is time that needs no system call, and
+	// that a suspended machine does not run up.
 	writing atomic.Int64
+	born    time.Time
 	// broken is set once, when the store can no longer tell what it holds; full
 	// while too little space is free.
 	broken, full atomic.Pointer[error]
@@ -143,7 +150,7 @@ func (s *Store) Err() error {
 	if p := s.broken.Load(); p != nil {
 		return *p
 	}
-	if began := s.writing.Load(); began != 0 && s.opt.Clock.Elapsed()-time.Duration(began) > hangLimit {
+	if began := s.writing.Load(); began != 0 && time.Since(s.born)-time.Duration(began) > hangLimit {
 		s.breakOff(fmt.Errorf("a batch did not end within %v", hangLimit))
 	}
 	if p := s.full.Load(); p != nil {
@@ -161,7 +168,9 @@ func (s *Store) Load(ctx context.Context, job tokens.Job) (snap tokens.Snapshot,
 	}
 	key := recordKey(job)
 	err = s.read(func() error {
-		if r, ok := s.recent.get(key); ok {
+		// One that is durable and not acknowledged yet is not shown, or a write of
+		// the same commit would not be there beside it.
+		if r, ok := s.recent.get(key); ok && r.version <= s.acknowledged.Load() {
 			snap.Version, snap.Record = tokens.Version(r.version), unshared(r.record)
 			return nil
 		}
@@ -219,7 +228,7 @@ func (s *Store) Commit(ctx context.Context, c tokens.Change) (tokens.Version, er
 		return 0, fmt.Errorf("%w: %w", tokens.ErrRefused, err)
 	}
 	v, err := s.submit(ctx, &change{
-		entry: entry{key: recordKey(c.Job), value: value}, record: c.Record, writes: writes.entries,
+		entry: entry{key: recordKey(c.Job), value: value}, record: c.Record, writes: writes.entries, marks: writes.marks,
 		expect: uint64(c.Expect), done: make(chan answer, 1),
 	})
 	if err == nil {
@@ -269,7 +278,7 @@ func (s *Store) Close() error {
 		s.closed = true
 		s.reading.Unlock()
 		// The lock goes last: until then nobody else may open the files.
-		if err := errors.Join(s.db.Close(), s.side.close(), s.lock.Close()); err != nil {
+		if err := errors.Join(s.db.Close(), s.closeLog(), s.side.close(), s.lock.Close()); err != nil {
 			s.closeErr = fmt.Errorf("close store: %w", err)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -18,10 +19,15 @@ func (s *Store) LoadWrite(ctx context.Context, job tokens.Job, key string) (w to
 	if ctx.Err() != nil {
 		return w, fmt.Errorf("load write: %w", context.Cause(ctx))
 	}
+	place := placeOf(job, key)
 	err = s.read(func() error {
-		txn := s.db.NewTransactionAt(s.acknowledged.Load(), false)
+		at := s.acknowledged.Load()
+		txn := s.db.NewTransactionAt(at, false)
 		defer txn.Discard()
-		w, err = loadWrite(txn, placeOf(job, key))
+		var m mark
+		if w, m, err = loadWrite(txn, place); err == nil {
+			s.marks.put(string(place), m, at)
+		}
 		return err
 	})
 	if err != nil {
@@ -30,20 +36,20 @@ func (s *Store) LoadWrite(ctx context.Context, job tokens.Job, key string) (w to
 	return w, nil
 }
 
-func loadWrite(txn *badger.Txn, place []byte) (w tokens.WriteRecord, err error) {
-	m, err := getWrite(txn, place, &w)
+func loadWrite(txn *badger.Txn, place []byte) (w tokens.WriteRecord, m mark, err error) {
+	m, err = getWrite(txn, place, &w)
 	if err != nil || !m.reply {
-		return w, err
+		return w, m, err
 	}
 	item, err := txn.Get(under(prefixReply, place))
 	if err != nil {
-		return w, fmt.Errorf("get reply: %w", err)
+		return w, m, fmt.Errorf("get reply: %w", err)
 	}
 	err = item.Value(func(b []byte) (err error) {
 		w.Reply, err = tokens.DecodeReply(b)
 		return err
 	})
-	return w, err
+	return w, m, err
 }
 
 // getWrite reads the write at a place and its mark. There may be none; w is left alone
@@ -75,6 +81,7 @@ func readWrite(item *badger.Item, w *tokens.WriteRecord) (m mark, err error) {
 // pendingWrites are the entries of a change's writes.
 type pendingWrites struct {
 	entries []entry
+	marks   []placedMark
 	// freed is about how many bytes of older values they make superfluous.
 	freed int64
 }
@@ -88,8 +95,8 @@ func (p *pendingWrites) remove(key []byte) {
 
 // drop removes what takes space and counts how much. It may not be there: this very
 // change may have set it.
-func (p *pendingWrites) drop(txn *badger.Txn, key []byte) {
-	if item, err := txn.Get(key); err == nil {
+func (p *pendingWrites) drop(l *lookup, key []byte) {
+	if item, err := l.transaction().Get(key); err == nil {
 		p.freed += item.EstimatedSize()
 	}
 	p.remove(key)
@@ -120,7 +127,7 @@ func encodeWrite(job tokens.Job, w *tokens.WriteChange) (e encodedWrite, err err
 }
 
 // prepare turns the writes of a change into entries. It runs in the caller's goroutine
-// and reads what the writes are now, so that the committer reads nothing of them: who
+// and looks up what the writes are now, so that the committer reads nothing of them: who
 // decided on version Expect read an acknowledged record, and if a write of the job has
 // changed since, so has the job's version, and the change is not committed.
 func (s *Store) prepare(c tokens.Change) (p pendingWrites, err error) {
@@ -133,29 +140,63 @@ func (s *Store) prepare(c tokens.Change) (p pendingWrites, err error) {
 			return p, err
 		}
 	}
-	p.entries = make([]entry, 0, 3*len(writes))
+	p.entries = make([]entry, 0, 4*len(c.Writes))
+	p.marks = make([]placedMark, 0, len(c.Writes))
 	err = s.read(func() error {
-		txn := s.db.NewTransactionAt(s.acknowledged.Load(), false)
-		defer txn.Discard()
-		before := make(map[string]mark, len(writes))
+		l := lookup{store: s, expect: uint64(c.Expect)}
+		defer l.discard()
 		for i := range writes {
 			w := &writes[i]
-			old, again := before[string(w.place)]
-			if !again {
-				if old, err = getWrite(txn, w.place, nil); err != nil {
-					return err
-				}
+			old, err := l.mark(w.place, p.marks)
+			if err != nil {
+				return err
 			}
-			before[string(w.place)] = w.mark
-			p.replace(txn, old, w)
+			p.replace(&l, old, w)
+			// Its size, as far as the encoding tells it.
+			w.size = int64(len(w.place) + len(w.record))
+			p.marks = append(p.marks, placedMark{string(w.place), w.mark})
 		}
 		return nil
 	})
 	return p, err
 }
 
+// lookup finds out what writes are before a change, in Badger only where it must.
+type lookup struct {
+	store  *Store
+	expect uint64
+	txn    *badger.Txn
+}
+
+// transaction begins with the first that needs one.
+func (l *lookup) transaction() *badger.Txn {
+	if l.txn == nil {
+		l.txn = l.store.db.NewTransactionAt(l.store.acknowledged.Load(), false)
+	}
+	return l.txn
+}
+
+func (l *lookup) discard() {
+	if l.txn != nil {
+		l.txn.Discard()
+	}
+}
+
+// mark is that of the write at a place; before are those of the same change.
+func (l *lookup) mark(place []byte, before []placedMark) (mark, error) {
+	for _, b := range slices.Backward(before) {
+		if b.place == string(place) {
+			return b.mark, nil
+		}
+	}
+	if m, ok := l.store.marks.get(place, l.expect); ok {
+		return m, nil
+	}
+	return getWrite(l.transaction(), place, nil)
+}
+
 // replace puts a write in the place of one whose mark was old, and keeps the indexes.
-func (p *pendingWrites) replace(txn *badger.Txn, old mark, w *encodedWrite) {
+func (p *pendingWrites) replace(l *lookup, old mark, w *encodedWrite) {
 	switch {
 	case w.there:
 		p.set(under(prefixWrite, w.place), w.mark.encode(w.record))
@@ -167,7 +208,7 @@ func (p *pendingWrites) replace(txn *badger.Txn, old mark, w *encodedWrite) {
 	case w.reply:
 		p.set(under(prefixReply, w.place), w.body)
 	case old.reply:
-		p.drop(txn, under(prefixReply, w.place))
+		p.drop(l, under(prefixReply, w.place))
 	}
 	switch {
 	case w.open && !old.open:

@@ -131,8 +131,9 @@ func (ex *exchange) write(p wire.Problem) {
 		ex.w.Header()["Connection"] = []string{"close"}
 	}
 	if !part && !ex.received() {
-		// The server reads the rest before it answers: not for long.
-		_ = ex.rc.SetReadDeadline(time.Now().Add(partTime)) // else the body's own pace decides
+		// The server reads the rest before it answers, for a small body that is
+		// coming: not for long.
+		_ = ex.rc.SetReadDeadline(time.Now().Add(4 * partTime)) // else the body's own pace decides
 	}
 	ex.talk(false)
 	p.Write(ex.w)

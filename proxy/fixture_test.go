@@ -33,6 +33,7 @@ type upstream struct {
 	seen    []*http.Request
 	bodies  [][]byte
 	arrived chan *http.Request
+	whole   chan struct{} // told when a request was read to its end, if the handler tells
 }
 
 // newUpstream serves with h after each request was recorded.

@@ -17,13 +17,15 @@ import (
 
 // gated lets a test decide when the upstream answers.
 func gated(t *testing.T) (*upstream, func()) {
-	release := make(chan struct{})
+	release, whole := make(chan struct{}), make(chan struct{}, 100)
 	u := newUpstream(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		if r.Header.Get("X-Slow") != "" {
+			whole <- struct{}{}
 			<-release
 		}
 	})
+	u.whole = whole
 	open := false
 	done := func() {
 		if !open {
@@ -48,6 +50,7 @@ func TestANewerWriteWaitsForAnOlderOneThatWasSentWhole(t *testing.T) {
 		f.claim("j")
 		a := f.start(f.slow("j", "1"))
 		<-u.arrived
+		<-u.whole
 		f.takeOver("j")
 		b := f.start(f.request("j", "2", strings.NewReader("x")))
 		eventually(t, "B waits", func() bool { return len(f.contexts) == 2 })
@@ -75,6 +78,7 @@ func TestAWriteThatWaitedTooLongIsPending(t *testing.T) {
 	f.claim("j")
 	f.start(f.slow("j", "1"))
 	<-u.arrived
+	<-u.whole
 	f.takeOver("j")
 	got := f.post("j", "2")
 	want(t, got, 503, "refused", "takeover-pending", "")
@@ -90,6 +94,7 @@ func TestAbortSentCutsWhatWasSentWhole(t *testing.T) {
 		f.claim("j")
 		a := f.start(f.slow("j", "1"))
 		<-u.arrived
+		<-u.whole
 		f.takeOver("j")
 		want(t, <-a, 412, "refused", "stale-generation", "unknown")
 		want(t, f.post("j", "2"), 200, "forwarded", "", "applied")
@@ -102,6 +107,7 @@ func TestLingerHoldsBackTheSuccessorOfACutWrite(t *testing.T) {
 	f.claim("j")
 	a := f.start(f.slow("j", "1"))
 	<-u.arrived
+	<-u.whole
 	f.takeOver("j")
 	want(t, <-a, 412, "refused", "stale-generation", "unknown")
 	want(t, f.post("j", "2"), 503, "refused", "takeover-pending", "")
@@ -327,6 +333,7 @@ func TestADrainFinishesWhatIsUnderWay(t *testing.T) {
 		f := newFixture(t, u.URL, sender)
 		a := f.start(f.slow("j", "1"))
 		<-u.arrived
+		<-u.whole
 		clean := make(chan bool, 1)
 		go func() { clean <- f.proxy.Drain(context.Background()) }()
 		eventually(t, "draining", f.proxy.Draining)
@@ -371,6 +378,7 @@ func TestADrainThatIsOverSaysUnknown(t *testing.T) {
 		f := newFixture(t, u.URL, sender)
 		a := f.start(f.slow("j", "1"))
 		<-u.arrived
+		<-u.whole
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		if f.proxy.Drain(ctx) {

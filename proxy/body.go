@@ -124,6 +124,16 @@ func newStream(ex *exchange, prefix []byte) *stream {
 
 // Read implements io.Reader.
 func (s *stream) Read(p []byte) (int, error) {
+	select {
+	case <-s.done:
+		// The transport looks for more than there was. By now the handler uses
+		// the digest.
+		if s.whole {
+			return 0, io.EOF
+		}
+		return 0, errBody
+	default:
+	}
 	s.ex.send.bodyBegins(s.ex.r.ContentLength)
 	if len(s.prefix) > 0 {
 		n := copy(p, s.prefix)

@@ -127,7 +127,7 @@ func newFixtureOf(t *testing.T, opt Options) *fixture {
 	t.Helper()
 	f := &fixture{t: t, store: tokenstest.NewFaulty(tokenstest.NewMemory(nil)), logs: &syncBuffer{}, contexts: make(chan context.Context, 1000)}
 	var err error
-	f.authority, err = tokens.NewAuthority(context.Background(), f.store, tokens.Options{CommitTimeout: 200 * time.Millisecond})
+	f.authority, err = tokens.NewAuthority(context.Background(), f.store, tokens.Options{CommitTimeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

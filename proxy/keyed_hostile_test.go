@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -147,9 +148,11 @@ func TestAReplayToACallerThatDoesNotReadEndsWithTheDrain(t *testing.T) {
 }
 
 func TestTheLimitOfAJobBindsKeyedWritesToo(t *testing.T) {
-	release := make(chan struct{})
-	u := newUpstream(t, func(http.ResponseWriter, *http.Request) { <-release })
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	u := newUpstream(t, func(http.ResponseWriter, *http.Request) { <-held })
 	f := newFixture(t, u.URL, keeping)
+	defer release()
 	var answers []<-chan reply
 	for i := range 300 {
 		answers = append(answers, f.start(f.keyed("j", "1", fmt.Sprint("k", i), "b")))
@@ -157,7 +160,7 @@ func TestTheLimitOfAJobBindsKeyedWritesToo(t *testing.T) {
 	eventually(t, "the rest was refused", func() bool {
 		return strings.Contains(f.scrape(), `fenceproxy_rejections_total{code="overloaded",route="default"} 44`)
 	})
-	close(release)
+	release()
 	for _, a := range answers {
 		<-a
 	}

@@ -49,6 +49,7 @@ type Attempt struct {
 	records  map[string]WriteRecord
 	recorded bool
 	tried    bool // Record was called
+	starting bool // it is one of the job's starting
 }
 
 // stage of an attempt. The shard's lock protects it.
@@ -264,10 +265,11 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 			} else {
 				changed := at.duplicateSignal(j)
 				j.starting++
+				at.starting = true
 				s.mu.Unlock()
 				again, err := a.start(ctx, at, changed)
 				s.mu.Lock()
-				j.starting--
+				at.started(j)
 				s.mu.Unlock()
 				if err != nil {
 					return err
@@ -327,6 +329,15 @@ func (at *Attempt) register(s *shard, j *job) {
 		at.Took = t.Generation != 0 || j.rec.Seen > at.Generation || len(j.rec.Past) > 0
 		j.tally[1] = *t
 		*t = Tally{Generation: at.Generation}
+	}
+}
+
+// started ends the place that the attempt had while it was made durable. The shard is
+// locked.
+func (at *Attempt) started(j *job) {
+	if at.starting {
+		at.starting = false
+		j.starting--
 	}
 }
 

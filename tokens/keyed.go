@@ -49,6 +49,7 @@ func (a *Authority) start(ctx context.Context, at *Attempt, changed <-chan struc
 		published: func(s *shard, j *job) {
 			if started {
 				at.register(s, j)
+				at.started(j)
 			}
 		},
 	}

@@ -126,7 +126,7 @@ func (ex *exchange) refuse(a answer) {
 // write sends a problem. What is left of a large body is not worth reading to the end.
 func (ex *exchange) write(p wire.Problem) {
 	n := ex.r.ContentLength
-	part := ex.broken() || !ex.received() && (n < 0 || n > maxDiscard)
+	part := ex.broken() || !ex.received() && (n < 0 || n > smallBody)
 	if part || ex.p.draining.Load() {
 		ex.w.Header()["Connection"] = []string{"close"}
 	}

@@ -3,12 +3,10 @@ package tokens
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -245,52 +243,6 @@ type operation struct {
 	skipped bool
 	done    chan struct{}
 	err     error
-}
-
-// draft is what operations change before it is committed.
-type draft struct {
-	Snapshot
-	writes  map[string]WriteRecord // made with the first
-	touched []string               // keys in writes that changed, in order, each once
-	purged  map[string]bool        // made with the first
-	changed bool
-}
-
-// set changes the record.
-func (d *draft) set(r Record) { d.Record, d.changed = r, true }
-
-// setWrite changes a write.
-func (d *draft) setWrite(key string, w WriteRecord) {
-	if d.writes == nil {
-		d.writes = make(map[string]WriteRecord, 2)
-	}
-	d.writes[key] = w
-	if !slices.Contains(d.touched, key) {
-		d.touched = append(d.touched, key)
-	}
-	d.changed = true
-}
-
-// purge removes a write.
-func (d *draft) purge(key string) {
-	if d.purged == nil {
-		d.purged = make(map[string]bool)
-	}
-	d.purged[key] = true
-	d.setWrite(key, WriteRecord{})
-}
-
-// change is what is to be committed.
-func (d *draft) change(key Job) Change {
-	c := Change{Job: key, Expect: d.Version, Record: d.Record}
-	if len(d.touched) > 0 {
-		c.Writes = make([]WriteChange, 0, len(d.touched))
-	}
-	for _, k := range d.touched {
-		w := d.writes[k]
-		c.Writes = append(c.Writes, WriteChange{Key: k, Record: w, Purge: d.purged[k] && w.State == ""})
-	}
-	return c
 }
 
 // do runs apply on the committed record and returns when what it decided is
@@ -549,56 +501,4 @@ func (a *Authority) publish(s *shard, j *job, loaded Version, d *draft, batch []
 	for _, c := range cut {
 		c.Cut()
 	}
-}
-
-// count keeps the number of jobs and leases.
-func (a *Authority) count(old, new Snapshot) {
-	if old.Version == 0 {
-		a.jobs.Add(1)
-	}
-	if had, has := old.Record.Lease != nil, new.Record.Lease != nil; has && !had {
-		a.held.Add(1)
-	} else if had && !has {
-		a.held.Add(-1)
-	}
-}
-
-// census counts what the store holds.
-func (a *Authority) census(ctx context.Context) error {
-	q := ListQuery{AllNamespaces: true, Limit: 1000}
-	for {
-		page, err := a.store.List(ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, l := range page {
-			a.count(Snapshot{}, l.Snapshot)
-		}
-		if len(page) < q.Limit {
-			return nil
-		}
-		q.After = page[len(page)-1].Job
-	}
-}
-
-// Jobs returns how many jobs the store holds, and Held how many of them have a
-// lease that has not ended, run out or not.
-func (a *Authority) Jobs() int64 { return a.jobs.Load() }
-
-// Held returns how many leases have not ended.
-func (a *Authority) Held() int64 { return a.held.Load() }
-
-// newLeaseID draws the secret of a lease. It begins with the id of the store.
-func (a *Authority) newLeaseID() (string, error) {
-	id, err := draw(a.opt.Rand)
-	return a.info.ID + "." + id, err
-}
-
-// draw returns 128 random bits as text.
-func draw(source io.Reader) (string, error) {
-	var b [16]byte
-	if _, err := io.ReadFull(source, b[:]); err != nil {
-		return "", fmt.Errorf("draw random id: %w", err)
-	}
-	return base64.RawURLEncoding.EncodeToString(b[:]), nil
 }

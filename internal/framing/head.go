@@ -51,7 +51,9 @@ var tokens = func() (t [256]byte) {
 // reader sees the line before it. From here on the head is delivered up to where net/http may see
 // its end, so that its handler can answer.
 func (j *judge) condemn(f Fault, i int, line lineState) int {
-	if j.trailer {
+	if j.trailer || f == FaultRequestLine || f == FaultCoding {
+		// The last two net/http would answer itself, with a 501 or 505. Broken off, they
+		// are its 400.
 		return j.breakOff(f, i)
 	}
 	j.blame(f)

@@ -126,8 +126,9 @@ func (ex *exchange) refuse(a answer) {
 // write sends a problem. What is left of a large body is not worth reading to the end.
 func (ex *exchange) write(p wire.Problem) {
 	n := ex.r.ContentLength
-	part := ex.broken() || !ex.received() && (n < 0 || n > smallBody)
-	if part || ex.p.draining.Load() {
+	part := ex.unframed || ex.broken() || !ex.received() && (n < 0 || n > smallBody)
+	// On HTTP/2 a stream ends by itself, and the header would end all of them.
+	if (part || ex.p.draining.Load()) && ex.r.ProtoMajor == 1 {
 		ex.w.Header()["Connection"] = []string{"close"}
 	}
 	if !part && !ex.received() {

@@ -29,6 +29,7 @@ type exchange struct {
 	// traceID is of the caller's trace, or of ours.
 	traceID string
 
+	unframed bool // the head has a fault in its framing
 	fenced   bool
 	fence    fence
 	attempt  tokens.Attempt

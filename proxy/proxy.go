@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/internal/framing"
+	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/telemetry"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -134,6 +136,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	rt, refused := p.find(r)
+	if fault := framing.Verdict(r.Context()); fault != nil {
+		// What its head says can not be relied on, and what follows it even less.
+		ex.unframed = true
+		rt, refused = nil, &answer{code: wire.CodeRequestInvalid, detail: fault.Error()}
+	}
 	if rt == nil {
 		ex.noRoute(refused)
 		return

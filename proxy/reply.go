@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/fenceproxy/fenceproxy/internal/framing"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -56,7 +57,7 @@ func (ex *exchange) reply(res *http.Response) {
 	if ex.rt.Fencing != FencingOff {
 		ex.fenceHeaders(h, decisionForwarded, floor)
 	}
-	if ex.broken() {
+	if ex.broken() && ex.r.ProtoMajor == 1 {
 		h["Connection"] = []string{"close"}
 	}
 	announced := len(res.Trailer)
@@ -185,6 +186,10 @@ func (ex *exchange) failure(err error) *answer {
 
 // reason says what went wrong without the addresses and names that net errors carry.
 func reason(err error) string {
+	var fault framing.Fault
+	if errors.As(err, &fault) {
+		return fault.Error()
+	}
 	for _, known := range []error{errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errTooLarge, errBody} {
 		if errors.Is(err, known) {
 			return known.Error()

@@ -16,7 +16,7 @@ import (
 // find returns the route of a request, and a refusal if there is none or the request
 // is ambiguous. A request may have both: then the refusal is counted for the route.
 func (p *Proxy) find(r *http.Request) (*route, *answer) {
-	if err := checkTarget(r); err != nil {
+	if err := cmp.Or(checkArrival(r), checkTarget(r)); err != nil {
 		return nil, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}
 	}
 	raw, _ := rawTarget(r)

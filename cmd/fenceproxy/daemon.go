@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/config"
 	"github.com/fenceproxy/fenceproxy/control"
+	"github.com/fenceproxy/fenceproxy/internal/listen"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/proxy"
 	"github.com/fenceproxy/fenceproxy/telemetry"
@@ -19,8 +20,8 @@ import (
 )
 
 const (
-	// headTimeout bounds the reception of a request's head, keepTimeout an idle
-	// connection from a caller.
+	// headTimeout bounds the reception of a request's head on the control listener,
+	// keepTimeout an idle connection to it.
 	headTimeout = 10 * time.Second
 	keepTimeout = 120 * time.Second
 	// closeTimeout bounds each step of the shutdown that comes after the drain.
@@ -107,20 +108,19 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 	})
 	d.sweeper = newSweeper(d.authority, d.store, metrics, log)
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
-	d.data = &http.Server{
-		Handler: d.proxy, ErrorLog: errorLog,
-		ReadHeaderTimeout: headTimeout, IdleTimeout: keepTimeout, MaxHeaderBytes: int(cfg.Limits.MaxHeader),
-		// OPTIONS * and everything else is the proxy's to answer.
-		DisableGeneralOptionsHandler: true,
-		BaseContext:                  func(net.Listener) context.Context { return d.proxy.Base() },
-	}
+	dataOptions := listen.Options{MaxHead: int(cfg.Limits.MaxHeader), MaxConns: mostCallers(), Logger: log}
+	d.data = listen.NewServer(d.proxy, dataOptions)
+	d.data.ErrorLog = errorLog
+	d.data.BaseContext = func(net.Listener) context.Context { return d.proxy.Base() }
 	d.control = &http.Server{
 		Handler: api, ErrorLog: errorLog,
 		ReadHeaderTimeout: headTimeout, IdleTimeout: keepTimeout, MaxHeaderBytes: int(cfg.Limits.MaxHeader),
 	}
-	if d.dataLn, err = net.Listen("tcp", cfg.Listen); err != nil {
+	dataLn, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
 		return nil, fmt.Errorf("listen for data: %w", err)
 	}
+	d.dataLn = listen.New(dataLn, dataOptions)
 	if d.controlLn, err = net.Listen("tcp", cfg.Control.Listen); err != nil {
 		return nil, fmt.Errorf("listen for control: %w", err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/config"
 	"github.com/fenceproxy/fenceproxy/control"
+	"github.com/fenceproxy/fenceproxy/internal/certs"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/proxy"
 	"github.com/fenceproxy/fenceproxy/telemetry"
@@ -38,8 +40,11 @@ type daemon struct {
 	store       tokens.Store
 	authority   *tokens.Authority
 	proxy       *proxy.Proxy
+	senders     *senders
 	data        *http.Server
 	control     *http.Server
+	dataTLS     *certs.Listener // nil for plain HTTP
+	controlTLS  *certs.Listener // nil for plain HTTP
 	dataLn      net.Listener
 	controlLn   net.Listener
 	sweeper     *sweeper
@@ -55,6 +60,11 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 			d.release()
 		}
 	}()
+	files, err := readMaterial(cfg, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	files.warn(log)
 	names := []string{proxy.NoRoute}
 	for _, r := range cfg.Routes {
 		names = append(names, r.Name)
@@ -88,7 +98,8 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 		func() float64 { return float64(d.authority.Held()) },
 		func() float64 { return float64(d.authority.Jobs()) },
 	)
-	routes, err := proxyRoutes(cfg)
+	d.senders = newSenders(nil)
+	routes, err := proxyRoutes(cfg, files, d.senders)
 	if err != nil {
 		return nil, err
 	}
@@ -107,16 +118,29 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 	})
 	d.sweeper = newSweeper(d.authority, d.store, metrics, log)
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
+	if files.data != nil {
+		d.dataTLS = certs.NewListener(files.data, tls.RequireAndVerifyClientCert, "h2", "http/1.1")
+	}
+	if files.control != nil {
+		// A bearer token is as good as a certificate there.
+		d.controlTLS = certs.NewListener(files.control, tls.VerifyClientCertIfGiven, "h2", "http/1.1")
+	}
 	d.data = &http.Server{
-		Handler: d.proxy, ErrorLog: errorLog,
+		Handler: guarded(d.dataTLS, d.proxy), ErrorLog: errorLog,
 		ReadHeaderTimeout: headTimeout, IdleTimeout: keepTimeout, MaxHeaderBytes: int(cfg.Limits.MaxHeader),
 		// OPTIONS * and everything else is the proxy's to answer.
 		DisableGeneralOptionsHandler: true,
 		BaseContext:                  func(net.Listener) context.Context { return d.proxy.Base() },
 	}
 	d.control = &http.Server{
-		Handler: api, ErrorLog: errorLog,
+		Handler: guarded(d.controlTLS, api), ErrorLog: errorLog,
 		ReadHeaderTimeout: headTimeout, IdleTimeout: keepTimeout, MaxHeaderBytes: int(cfg.Limits.MaxHeader),
+	}
+	if d.dataTLS != nil {
+		d.data.TLSConfig = d.dataTLS.Config()
+	}
+	if d.controlTLS != nil {
+		d.control.TLSConfig = d.controlTLS.Config()
 	}
 	if d.dataLn, err = net.Listen("tcp", cfg.Listen); err != nil {
 		return nil, fmt.Errorf("listen for data: %w", err)
@@ -144,7 +168,11 @@ func (d *daemon) start() <-chan error {
 	d.dataDone, d.controlDone = make(chan struct{}), make(chan struct{})
 	run := func(s *http.Server, ln net.Listener, done chan struct{}) {
 		defer close(done)
-		if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		serve := s.Serve
+		if s.TLSConfig != nil {
+			serve = func(ln net.Listener) error { return s.ServeTLS(ln, "", "") }
+		}
+		if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	}

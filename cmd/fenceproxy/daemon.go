@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/config"
@@ -34,13 +36,17 @@ var errDraining = errors.New("the proxy is draining")
 // daemon is the running proxy. It is built in order and stopped in order; both orders
 // have reasons, which stand where they happen.
 type daemon struct {
-	cfg         *config.Config
+	cfg         atomic.Pointer[config.Config] // that is in effect
 	log         *slog.Logger
+	level       *slog.LevelVar // of log
+	metrics     *telemetry.Metrics
 	stopTraces  func(context.Context) error
 	store       tokens.Store
 	authority   *tokens.Authority
 	proxy       *proxy.Proxy
-	senders     *senders
+	reloading   sync.Mutex
+	senders     *senders // under reloading
+	api         swap     // the control listener's handler
 	data        *http.Server
 	control     *http.Server
 	dataTLS     *certs.Listener // nil for plain HTTP
@@ -52,9 +58,11 @@ type daemon struct {
 	controlDone chan struct{}
 }
 
-// newDaemon opens the store and both listeners. Nothing is served before start.
-func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
-	d := &daemon{cfg: cfg, log: log}
+// newDaemon opens the store and both listeners. Nothing is served before start. level is
+// log's, and follows the configuration.
+func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *daemon, err error) {
+	d := &daemon{log: log, level: level}
+	d.cfg.Store(cfg)
 	defer func() {
 		if err != nil {
 			d.release()
@@ -73,7 +81,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 	for _, c := range wire.Codes() {
 		codes = append(codes, c.Name)
 	}
-	metrics := telemetry.NewMetrics(buildInfo(), names, codes)
+	d.metrics = telemetry.NewMetrics(buildInfo(), names, codes)
 	tracer, stopTraces, err := telemetry.NewTracer(ctx, cfg.Telemetry.Traces, os.Getenv, buildInfo())
 	if err != nil {
 		return nil, fmt.Errorf("start traces: %w", err)
@@ -83,7 +91,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 
 	// The store comes before the listeners: a second process on the same
 	// directory must end here, not steal the port first.
-	if d.store, err = openStore(cfg, metrics, log); err != nil {
+	if d.store, err = openStore(cfg, d.metrics, log); err != nil {
 		return nil, err
 	}
 	d.authority, err = tokens.NewAuthority(ctx, d.store, tokens.Options{
@@ -94,7 +102,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 	if err != nil {
 		return nil, err
 	}
-	metrics.Observe(
+	d.metrics.Observe(
 		func() float64 { return float64(d.authority.Held()) },
 		func() float64 { return float64(d.authority.Jobs()) },
 	)
@@ -105,18 +113,14 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 	}
 	d.proxy, err = proxy.New(proxy.Options{
 		Authority: d.authority, Routes: routes, Headers: proxy.Headers(cfg.Headers),
-		MaxInFlight: cfg.Limits.MaxInFlight, Metrics: metrics, Tracer: tracer, Logger: log,
+		MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	metrics.ObserveUnknown(newUnknownGauge(d.authority).read)
-	api := control.New(control.Options{
-		Authority: d.authority, Metrics: metrics, Logger: log,
-		MinTTL: cfg.Leases.MinTTL, MaxTTL: cfg.Leases.MaxTTL, Ready: d.ready,
-		Retention: cfg.Defaults.Idempotency.Retention,
-	})
-	d.sweeper = newSweeper(d.authority, d.store, metrics, log)
+	d.metrics.ObserveUnknown(newUnknownGauge(d.authority).read)
+	d.api.use(d.controlHandler(cfg))
+	d.sweeper = newSweeper(d.authority, d.store, d.metrics, log)
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	if files.data != nil {
 		d.dataTLS = certs.NewListener(files.data, tls.RequireAndVerifyClientCert, "h2", "http/1.1")
@@ -133,7 +137,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 		BaseContext:                  func(net.Listener) context.Context { return d.proxy.Base() },
 	}
 	d.control = &http.Server{
-		Handler: guarded(d.controlTLS, api), ErrorLog: errorLog,
+		Handler: guarded(d.controlTLS, &d.api), ErrorLog: errorLog,
 		ReadHeaderTimeout: headTimeout, IdleTimeout: keepTimeout, MaxHeaderBytes: int(cfg.Limits.MaxHeader),
 	}
 	if d.dataTLS != nil {
@@ -149,6 +153,15 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 		return nil, fmt.Errorf("listen for control: %w", err)
 	}
 	return d, nil
+}
+
+// controlHandler is the lease API by a configuration.
+func (d *daemon) controlHandler(cfg *config.Config) http.Handler {
+	return control.New(control.Options{
+		Authority: d.authority, Metrics: d.metrics, Logger: d.log,
+		MinTTL: cfg.Leases.MinTTL, MaxTTL: cfg.Leases.MaxTTL, Ready: d.ready,
+		Retention: cfg.Defaults.Idempotency.Retention,
+	})
 }
 
 // ready tells whether writes can be made durable.
@@ -186,7 +199,7 @@ func (d *daemon) start() <-chan error {
 func (d *daemon) stop() bool {
 	// First the writes: while they drain, the data listener still answers, so
 	// that balancers see refusals and not resets.
-	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.Drain)
+	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.Load().Drain)
 	clean := d.proxy.Drain(ctx)
 	cancel()
 	shut(d.data)

@@ -26,6 +26,7 @@ type rig struct {
 	logs lockedBuffer
 	up   *httptest.Server
 	d    *daemon
+	stop func() bool
 }
 
 type lockedBuffer struct {
@@ -77,8 +78,9 @@ func (r *rig) start() *rig {
 		r.Fatal(err)
 	}
 	r.d.start()
+	r.stop = sync.OnceValue(r.d.stop)
 	r.Cleanup(func() {
-		r.d.stop()
+		r.stop()
 		if r.Failed() {
 			r.Log(r.logs.String())
 		}

@@ -112,8 +112,6 @@ func TestEachFaultNamesItsLineItsKeyAndTheCause(t *testing.T) {
 // a feature is built its row moves to a test of the feature.
 func TestAFeatureThatIsNotBuiltYetIsRefusedNotIgnored(t *testing.T) {
 	for _, tt := range []struct{ key, data string }{
-		{"tls.cert_file", "tls: {cert_file: c, key_file: \"\"}\n" + minimal},
-		{"control.tls.client_ca_file", "control: {tls: {client_ca_file: c}}\n" + minimal},
 		{"auth.file", "auth: {file: a}\n" + minimal},
 		{"auth.file", "auth: {file: a}\ncontrol: {listen: \":8081\"}\n" + minimal},
 		{"store.engine", "store: {engine: postgres}\n" + minimal},
@@ -148,11 +146,38 @@ func TestWhatIsBuiltIsAccepted(t *testing.T) {
 		"control: {listen: localhost:9000}\n" + minimal,
 		"defaults:\nroutes:\n  - name: a\n    hosts:\n    upstream: https://user:pw@a:8443/base\n    upstream_tls: {ca_file: x}\n",
 		"defaults: {upstream_tls: {ca_file: x}}\n" + minimal,
+		"tls: {cert_file: c, key_file: k, client_ca_file: a}\ncontrol: {tls: {cert_file: c, key_file: k}}\n" + minimal,
 		"%YAML 1.2\n---\n" + minimal + "...\n",
 		"\ufeff" + minimal,
 		strings.ReplaceAll(minimal, "\n", "\r\n"),
 		`{"routes": [{"name": "json", "upstream": "http://a"}]}`,
 	} {
 		mustParse(t, data)
+	}
+}
+
+func TestTLSNeedsBothItsFiles(t *testing.T) {
+	for _, tt := range []struct{ data, want string }{
+		{"tls: {cert_file: c}\n" + minimal, "f.yaml:1:1: tls.key_file: missing beside cert_file"},
+		{"control: {tls: {key_file: k}}\n" + minimal, "f.yaml:1:11: control.tls.cert_file: missing beside key_file"},
+		{"tls: {client_ca_file: a}\n" + minimal, "f.yaml:1:23: tls.client_ca_file: needs tls.cert_file and key_file: without TLS there are no client certificates"},
+	} {
+		if got := strings.Join(faultLines(t, tt.data), "\n"); got != tt.want {
+			t.Errorf("%s gave\n%s\nwant\n%s", tt.data, got, tt.want)
+		}
+	}
+}
+
+func TestAFaultFoundOutsideTheConfigurationHasThePlaceOfItsKey(t *testing.T) {
+	c := mustParse(t, "tls:\n  cert_file: c\n  key_file: k\ndefaults: {upstream_tls: {ca_file: x}}\n"+minimal)
+	for path, want := range map[string]string{
+		"tls.cert_file":                  "f.yaml:2:14: tls.cert_file: m",
+		"tls.client_ca_file":             "f.yaml:1:1: tls.client_ca_file: m",
+		"routes[0].upstream_tls.ca_file": "f.yaml:4:36: defaults.upstream_tls.ca_file: m",
+		"limits.max_header":              "f.yaml:1:1: limits.max_header: m",
+	} {
+		if got := c.FaultOf(path, "m").String(); got != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
 	}
 }

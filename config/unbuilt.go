@@ -11,8 +11,6 @@ import (
 // is not there. Building one deletes its line.
 func unbuilt() []string {
 	return []string{
-		"tls",
-		"control.tls",
 		"auth.file",
 		"store.engine",
 		"store.postgres",

@@ -32,7 +32,7 @@ func (c *Config) validate(found *collector) error {
 		check.limits()
 		check.routes()
 	}
-	return found.faults.errorOrNil()
+	return found.faults.ErrorOrNil()
 }
 
 // checker holds the rules.

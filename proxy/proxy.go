@@ -2,11 +2,9 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +24,7 @@ type Options struct {
 	Headers   Headers
 	// MaxInFlight bounds the requests that are being served; 10,000 if zero.
 	MaxInFlight int
-	// Metrics must know the name of every route, and NoRoute.
+	// Metrics must know NoRoute; it is told the names of the routes.
 	Metrics *telemetry.Metrics
 	// Tracer may be nil.
 	Tracer *telemetry.Tracer
@@ -36,9 +34,9 @@ type Options struct {
 // Proxy is the handler of the data listener. Its methods may be called concurrently.
 type Proxy struct {
 	authority *tokens.Authority
-	routes    routes
+	table     atomic.Pointer[table]
 	fences    *fenceReader
-	most      int64
+	metrics   *telemetry.Metrics
 	noRoute   *telemetry.Route
 	tracer    *telemetry.Tracer
 	log       *slog.Logger
@@ -54,38 +52,24 @@ type Proxy struct {
 
 // New returns a proxy. It is ready to serve.
 func New(opt Options) (*Proxy, error) {
-	if len(opt.Routes) == 0 {
-		return nil, errors.New("make proxy: no routes")
-	}
 	if opt.Headers == (Headers{}) {
 		opt.Headers = DefaultHeaders()
-	}
-	if opt.MaxInFlight == 0 {
-		opt.MaxInFlight = 10_000
 	}
 	p := &Proxy{
 		authority: opt.Authority,
 		fences:    newFenceReader(opt.Headers),
-		most:      int64(opt.MaxInFlight),
+		metrics:   opt.Metrics,
 		noRoute:   opt.Metrics.Route(NoRoute),
 		tracer:    opt.Tracer,
 		log:       opt.Logger,
 		idle:      make(chan struct{}, 1),
 	}
 	p.base, p.cancel = context.WithCancelCause(context.Background())
-	rs := make([]*route, 0, len(opt.Routes))
-	for _, r := range opt.Routes {
-		if r.Upstream == nil || r.Sender == nil || !strings.HasPrefix(r.Path, "/") || r.Timeout <= 0 || r.IdleTimeout <= 0 {
-			return nil, fmt.Errorf("make proxy: route %q needs an upstream, a sender, a path and timeouts", r.Name)
-		}
-		rs = append(rs, &route{
-			Route:   r,
-			metrics: opt.Metrics.Route(r.Name),
-			base:    strings.TrimSuffix(r.Upstream.EscapedPath(), "/"),
-			loose:   loosely(r.Path),
-		})
+	t, err := p.newTable(opt.Routes, opt.MaxInFlight)
+	if err != nil {
+		return nil, fmt.Errorf("make proxy: %w", err)
 	}
-	p.routes = newRoutes(rs)
+	p.table.Store(t)
 	return p, nil
 }
 
@@ -116,7 +100,7 @@ func (p *Proxy) Draining() bool { return p.draining.Load() }
 // Close ends everything that is still under way and closes idle upstream connections.
 func (p *Proxy) Close() {
 	p.cancel(errShutdown)
-	for _, rt := range p.routes {
+	for _, rt := range p.table.Load().routes {
 		rt.Sender.CloseIdle()
 	}
 }
@@ -126,8 +110,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ex := &exchange{p: p, w: w, r: r, rc: http.NewResponseController(w), start: time.Now()}
 	// The end of a drain reaches every exchange, whatever it waits for.
 	defer context.AfterFunc(p.base, ex.shutdown)()
-	n := p.active.Add(1)
+	n, t := p.active.Add(1), p.enter()
 	defer func() {
+		p.leave(t)
 		if p.active.Add(-1) == 0 && p.draining.Load() {
 			select {
 			case p.idle <- struct{}{}:
@@ -135,7 +120,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}()
-	rt, refused := p.find(r)
+	rt, refused := t.find(r)
 	if fault := framing.Verdict(r.Context()); fault != nil {
 		// What its head says can not be relied on, and what follows it even less.
 		ex.unframed = true
@@ -157,8 +142,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ex.refuse(*refused)
 	case p.draining.Load():
 		ex.refuse(overloaded("the proxy is shutting down"))
-	case n > p.most:
-		ex.refuse(overloaded(fmt.Sprintf("%d requests are being served already", p.most)))
+	case n > t.most:
+		ex.refuse(overloaded(fmt.Sprintf("%d requests are being served already", t.most)))
 	default:
 		ex.serve()
 	}

@@ -15,12 +15,12 @@ import (
 
 // find returns the route of a request, and a refusal if there is none or the request
 // is ambiguous. A request may have both: then the refusal is counted for the route.
-func (p *Proxy) find(r *http.Request) (*route, *answer) {
+func (t *table) find(r *http.Request) (*route, *answer) {
 	if err := cmp.Or(checkArrival(r), checkTarget(r)); err != nil {
 		return nil, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}
 	}
 	raw, _ := rawTarget(r)
-	rt, err := p.routes.find(r.Host, cmp.Or(r.URL.Path, "/"), raw)
+	rt, err := t.routes.find(r.Host, cmp.Or(r.URL.Path, "/"), raw)
 	switch {
 	case err != nil:
 		return nil, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}

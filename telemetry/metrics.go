@@ -22,6 +22,7 @@ type Metrics struct {
 	request, admission, upstream, takeoverWait, storage *prometheus.HistogramVec
 	batch                                               prometheus.Histogram
 	purged                                              prometheus.Counter
+	reloads                                             [2]prometheus.Counter // refused, ok
 
 	leases map[string]map[string]prometheus.Counter // by operation and result; read only after NewMetrics
 
@@ -65,6 +66,10 @@ func NewMetrics(b Build, routes, codes []string) *Metrics {
 		Namespace: "fenceproxy", Name: "keys_purged_total",
 		Help: "Keys forgotten after their retention; a later write under one is a new write.",
 	})
+	reloads := counters("config_reloads_total", "Reloads of the configuration, by result: ok or refused.", "result")
+	for i, result := range []string{"refused", "ok"} {
+		m.reloads[i] = reloads.WithLabelValues(result)
+	}
 	leases := counters("lease_operations_total", "Calls of the lease API, by result.", "operation", "result")
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: "fenceproxy", Name: "build_info", Help: "Always 1; the labels say which program runs.",
@@ -74,7 +79,7 @@ func NewMetrics(b Build, routes, codes []string) *Metrics {
 
 	m.registry.MustRegister(
 		m.writes, m.rejections, m.outcomes, m.takeovers, m.inFlight,
-		m.request, m.admission, m.upstream, m.takeoverWait, m.storage, m.batch, m.purged, leases, info,
+		m.request, m.admission, m.upstream, m.takeoverWait, m.storage, m.batch, m.purged, reloads, leases, info,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -169,6 +174,15 @@ func (m *Metrics) ObserveUnknown(read func() (n, oldestSeconds float64)) {
 
 // KeysPurged counts keys that were forgotten after their retention: a later write under one of them is a new write.
 func (m *Metrics) KeysPurged(n int) { m.purged.Add(float64(n)) }
+
+// Reload counts a reload of the configuration that took effect, or was refused.
+func (m *Metrics) Reload(ok bool) {
+	if ok {
+		m.reloads[1].Inc()
+	} else {
+		m.reloads[0].Inc()
+	}
+}
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "fenceproxy", Name: name, Help: help}, labels)

@@ -23,6 +23,7 @@ func testMetrics() *Metrics {
 const golden = `
 fenceproxy_admission_duration_seconds HISTOGRAM route=orders|payments
 fenceproxy_build_info GAUGE commit=abc goversion=go1.26.8 version=1.2.3
+fenceproxy_config_reloads_total COUNTER result=ok|refused
 fenceproxy_in_flight GAUGE route=orders|payments
 fenceproxy_jobs GAUGE
 fenceproxy_keys_purged_total COUNTER
@@ -86,6 +87,7 @@ func TestEachCallMovesItsOwnSeries(t *testing.T) {
 	m.StoreOperation("etcd", "load", 0.1)
 	m.StoreOperation("cassandra", "DROP TABLE", 0.1)
 	m.StoreBatch(17)
+	m.Reload(true)
 
 	got := values(t, m)
 	want := map[string]float64{
@@ -108,6 +110,7 @@ func TestEachCallMovesItsOwnSeries(t *testing.T) {
 		"fenceproxy_store_batch_size{}":                          17,
 		"fenceproxy_leases_held{}":                               3,
 		"fenceproxy_jobs{}":                                      5,
+		"fenceproxy_config_reloads_total{ok}":                    1,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("series that are not zero:\n%v\nwant\n%v", got, want)

@@ -249,7 +249,7 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 			}
 			continue
 		}
-		if j.attempts.n-j.older+j.waiting+j.starting >= a.opt.MaxPerJob {
+		if j.attempts.n-j.older+j.waiting+j.starting >= int(a.mostPerJob.Load()) {
 			ref := &Refusal{Err: ErrOverloaded, Floor: j.rec.floorFrom(a.base)}
 			s.mu.Unlock()
 			return ref

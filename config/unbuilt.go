@@ -13,7 +13,6 @@ func unbuilt() []string {
 	return []string{
 		"tls",
 		"control.tls",
-		"auth.file",
 		"store.engine",
 		"store.postgres",
 		"store.etcd",

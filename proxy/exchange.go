@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/telemetry"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -29,6 +30,9 @@ type exchange struct {
 	// traceID is of the caller's trace, or of ours.
 	traceID string
 
+	// writer is whom the caller's certificate names; nil where certificates mean
+	// nothing.
+	writer   *auth.Principal
 	fenced   bool
 	fence    fence
 	attempt  tokens.Attempt

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/telemetry"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -22,6 +23,9 @@ type Options struct {
 	Authority *tokens.Authority
 	Routes    []Route
 	Headers   Headers
+	// Principals are who may write where callers show a certificate. Without any,
+	// certificates mean nothing here.
+	Principals *auth.Current
 	// MaxInFlight bounds the requests that are being served; 10,000 if zero.
 	MaxInFlight int
 	// Metrics must know the name of every route, and NoRoute.
@@ -36,10 +40,12 @@ type Proxy struct {
 	authority *tokens.Authority
 	routes    routes
 	fences    *fenceReader
-	most      int64
-	noRoute   *telemetry.Route
-	tracer    *telemetry.Tracer
-	log       *slog.Logger
+	// principals may be nil.
+	principals *auth.Current
+	most       int64
+	noRoute    *telemetry.Route
+	tracer     *telemetry.Tracer
+	log        *slog.Logger
 
 	// base is the parent of everything that outlives its caller.
 	base   context.Context
@@ -62,13 +68,14 @@ func New(opt Options) (*Proxy, error) {
 		opt.MaxInFlight = 10_000
 	}
 	p := &Proxy{
-		authority: opt.Authority,
-		fences:    newFenceReader(opt.Headers),
-		most:      int64(opt.MaxInFlight),
-		noRoute:   opt.Metrics.Route(NoRoute),
-		tracer:    opt.Tracer,
-		log:       opt.Logger,
-		idle:      make(chan struct{}, 1),
+		authority:  opt.Authority,
+		fences:     newFenceReader(opt.Headers),
+		principals: opt.Principals,
+		most:       int64(opt.MaxInFlight),
+		noRoute:    opt.Metrics.Route(NoRoute),
+		tracer:     opt.Tracer,
+		log:        opt.Logger,
+		idle:       make(chan struct{}, 1),
 	}
 	p.base, p.cancel = context.WithCancelCause(context.Background())
 	rs := make([]*route, 0, len(opt.Routes))

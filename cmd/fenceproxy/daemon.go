@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/config"
 	"github.com/fenceproxy/fenceproxy/control"
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/proxy"
 	"github.com/fenceproxy/fenceproxy/telemetry"
@@ -38,6 +39,7 @@ type daemon struct {
 	store       tokens.Store
 	authority   *tokens.Authority
 	proxy       *proxy.Proxy
+	principals  *auth.Current
 	data        *http.Server
 	control     *http.Server
 	dataLn      net.Listener
@@ -49,12 +51,18 @@ type daemon struct {
 
 // newDaemon opens the store and both listeners. Nothing is served before start.
 func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
-	d := &daemon{cfg: cfg, log: log}
+	d := &daemon{cfg: cfg, log: log, principals: &auth.Current{}}
 	defer func() {
 		if err != nil {
 			d.release()
 		}
 	}()
+	who, err := principalsOf(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.principals.Swap(who)
+	warnOfOpenDoors(cfg, log)
 	names := []string{proxy.NoRoute}
 	for _, r := range cfg.Routes {
 		names = append(names, r.Name)
@@ -94,14 +102,14 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 	}
 	d.proxy, err = proxy.New(proxy.Options{
 		Authority: d.authority, Routes: routes, Headers: proxy.Headers(cfg.Headers),
-		MaxInFlight: cfg.Limits.MaxInFlight, Metrics: metrics, Tracer: tracer, Logger: log,
+		Principals: d.principals, MaxInFlight: cfg.Limits.MaxInFlight, Metrics: metrics, Tracer: tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	metrics.ObserveUnknown(newUnknownGauge(d.authority).read)
 	api := control.New(control.Options{
-		Authority: d.authority, Metrics: metrics, Logger: log,
+		Authority: d.authority, Metrics: metrics, Logger: log, Principals: d.principals,
 		MinTTL: cfg.Leases.MinTTL, MaxTTL: cfg.Leases.MaxTTL, Ready: d.ready,
 		Retention: cfg.Defaults.Idempotency.Retention,
 	})

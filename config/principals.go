@@ -44,6 +44,7 @@ type Principal struct {
 
 // principalsFile is the schema of the file.
 type principalsFile struct {
+	// Principals are all of them. Required.
 	Principals []Principal `yaml:"principals"`
 }
 

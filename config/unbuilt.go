@@ -11,7 +11,6 @@ import (
 // is not there. Building one deletes its line.
 func unbuilt() []string {
 	return []string{
-		"auth.file",
 		"store.engine",
 		"store.postgres",
 		"store.etcd",

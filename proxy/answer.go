@@ -104,7 +104,7 @@ func (ex *exchange) refuse(a answer) {
 		if errors.Is(a.refusal, tokens.ErrStaleGeneration) {
 			ex.span.Link(a.refusal.RaisedBy)
 		}
-	} else if ex.fence.generation != 0 {
+	} else if ex.attempt.Job.ID != "" {
 		floor = ex.p.authority.Floor(ex.attempt.Job)
 	}
 	ex.span.SetFence(ex.fence.jobID, uint64(ex.fence.generation), uint64(floor), wire.DecisionRefused, a.code.Name, ex.outcome.String())

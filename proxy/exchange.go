@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/telemetry"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -30,6 +31,9 @@ type exchange struct {
 	traceID string
 
 	unframed bool // the head has a fault in its framing
+	// writer is whom the caller's certificate names; nil where certificates mean
+	// nothing.
+	writer   *auth.Principal
 	fenced   bool
 	fence    fence
 	attempt  tokens.Attempt

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/internal/framing"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/telemetry"
@@ -22,6 +23,9 @@ type Options struct {
 	Authority *tokens.Authority
 	Routes    []Route
 	Headers   Headers
+	// Principals are who may write where callers show a certificate. Without any,
+	// certificates mean nothing here.
+	Principals *auth.Current
 	// MaxInFlight bounds the requests that are being served; 10,000 if zero.
 	MaxInFlight int
 	// Metrics must know NoRoute; it is told the names of the routes.
@@ -36,10 +40,12 @@ type Proxy struct {
 	authority *tokens.Authority
 	table     atomic.Pointer[table]
 	fences    *fenceReader
-	metrics   *telemetry.Metrics
-	noRoute   *telemetry.Route
-	tracer    *telemetry.Tracer
-	log       *slog.Logger
+	// principals may be nil.
+	principals *auth.Current
+	metrics    *telemetry.Metrics
+	noRoute    *telemetry.Route
+	tracer     *telemetry.Tracer
+	log        *slog.Logger
 
 	// base is the parent of everything that outlives its caller.
 	base   context.Context
@@ -56,13 +62,14 @@ func New(opt Options) (*Proxy, error) {
 		opt.Headers = DefaultHeaders()
 	}
 	p := &Proxy{
-		authority: opt.Authority,
-		fences:    newFenceReader(opt.Headers),
-		metrics:   opt.Metrics,
-		noRoute:   opt.Metrics.Route(NoRoute),
-		tracer:    opt.Tracer,
-		log:       opt.Logger,
-		idle:      make(chan struct{}, 1),
+		authority:  opt.Authority,
+		fences:     newFenceReader(opt.Headers),
+		principals: opt.Principals,
+		metrics:    opt.Metrics,
+		noRoute:    opt.Metrics.Route(NoRoute),
+		tracer:     opt.Tracer,
+		log:        opt.Logger,
+		idle:       make(chan struct{}, 1),
 	}
 	p.base, p.cancel = context.WithCancelCause(context.Background())
 	t, err := p.newTable(opt.Routes, opt.MaxInFlight)

@@ -63,6 +63,9 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	if !ex.fenced {
 		return nil, ex.r.ContentLength == 0, nil
 	}
+	if refused := ex.identify(); refused != nil {
+		return nil, false, refused
+	}
 	var err error
 	ex.fence, err = ex.p.fences.read(ex.r.Header)
 	switch {
@@ -75,7 +78,9 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 		return nil, false, &answer{code: wire.CodeFenceInvalid, detail: err.Error()}
 	}
 	at := &ex.attempt
-	at.Job = tokens.Job{Namespace: ex.rt.Namespace, ID: ex.fence.jobID}
+	if at.Job, refused = ex.job(); refused != nil {
+		return nil, false, refused
+	}
 	at.Generation, at.LeaseID = ex.fence.generation, ex.fence.lease
 	at.RequireLease, at.LiveLease, at.IssuedOnly = ex.rt.RequireLease, ex.rt.LiveLease, ex.rt.IssuedOnly
 	at.TakeoverWait, at.AbortSent = ex.rt.TakeoverWait, ex.rt.AbortSent
@@ -260,8 +265,11 @@ func (ex *exchange) attrs(more ...any) []any {
 	out := []any{
 		"route", ex.rt.Name, "job_id", ex.fence.jobID, "generation", uint64(ex.fence.generation), "method", ex.r.Method,
 	}
-	if ex.rt.Namespace != "" {
-		out = append(out, "namespace", ex.rt.Namespace)
+	if namespace := ex.namespace(); namespace != "" {
+		out = append(out, "namespace", namespace)
+	}
+	if ex.writer != nil {
+		out = append(out, "who", ex.writer.Name())
 	}
 	if ex.fence.key != "" {
 		out = append(out, "key", telemetry.HashKey(ex.fence.key))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/config"
 	"github.com/fenceproxy/fenceproxy/control"
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/internal/certs"
 	"github.com/fenceproxy/fenceproxy/internal/listen"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
@@ -48,6 +49,7 @@ type daemon struct {
 	reloading   sync.Mutex
 	senders     *senders // under reloading
 	api         swap     // the control listener's handler
+	principals  *auth.Current
 	data        *http.Server
 	control     *http.Server
 	dataTLS     *certs.Listener // nil for plain HTTP
@@ -62,7 +64,7 @@ type daemon struct {
 // newDaemon opens the store and both listeners. Nothing is served before start. level is
 // log's, and follows the configuration.
 func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *daemon, err error) {
-	d := &daemon{log: log, level: level}
+	d := &daemon{log: log, level: level, principals: &auth.Current{}}
 	d.cfg.Store(cfg)
 	defer func() {
 		if err != nil {
@@ -74,6 +76,12 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 		return nil, err
 	}
 	files.warn(log)
+	who, err := principalsOf(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.principals.Swap(who)
+	warnOfOpenDoors(cfg, log)
 	names := []string{proxy.NoRoute}
 	for _, r := range cfg.Routes {
 		names = append(names, r.Name)
@@ -114,7 +122,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 	}
 	d.proxy, err = proxy.New(proxy.Options{
 		Authority: d.authority, Routes: routes, Headers: proxy.Headers(cfg.Headers),
-		MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
+		Principals: d.principals, MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -158,7 +166,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 // controlHandler is the lease API by a configuration.
 func (d *daemon) controlHandler(cfg *config.Config) http.Handler {
 	return control.New(control.Options{
-		Authority: d.authority, Metrics: d.metrics, Logger: d.log,
+		Authority: d.authority, Metrics: d.metrics, Logger: d.log, Principals: d.principals,
 		MinTTL: cfg.Leases.MinTTL, MaxTTL: cfg.Leases.MaxTTL, Ready: d.ready,
 		Retention: cfg.Defaults.Idempotency.Retention,
 	})

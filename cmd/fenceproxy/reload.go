@@ -62,6 +62,10 @@ func (d *daemon) goOver(before *config.Config, load loader) error {
 	if err := faults.ErrorOrNil(); err != nil {
 		return err
 	}
+	who, err := principalsOf(cfg)
+	if err != nil {
+		return err
+	}
 	pool := newSenders(d.senders)
 	routes, err := proxyRoutes(cfg, files, pool)
 	if err != nil {
@@ -72,6 +76,7 @@ func (d *daemon) goOver(before *config.Config, load loader) error {
 		return err
 	}
 	d.senders = pool
+	d.principals.Swap(who)
 	d.authority.SetMaxPerJob(cfg.Limits.MaxInFlightPerJob)
 	if d.dataTLS != nil {
 		d.dataTLS.Use(files.data)
@@ -81,6 +86,7 @@ func (d *daemon) goOver(before *config.Config, load loader) error {
 	}
 	d.api.use(d.controlHandler(cfg))
 	files.warn(d.log)
+	warnOfOpenDoors(cfg, d.log)
 	d.level.Set(logLevel(cfg))
 	d.cfg.Store(cfg)
 	return nil

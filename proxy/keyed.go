@@ -15,9 +15,8 @@ import (
 )
 
 // keying fills in what the authority has to know of a write with a key, or of one that
-// its route allows once per generation. body is what was received; whole tells that it
-// is all.
-func (ex *exchange) keying(body []byte, whole bool) {
+// its route allows once per generation, as far as it shows without the body.
+func (ex *exchange) keying() {
 	rt, at := ex.rt, &ex.attempt
 	if ex.fence.key == "" && !rt.OncePerGeneration {
 		return
@@ -28,10 +27,24 @@ func (ex *exchange) keying(body []byte, whole bool) {
 	// The route is a part of it: the same path of another upstream is another request.
 	at.Fingerprint.Head = tokens.HeadFingerprint(ex.r.Method, rt.Name+" "+path+query)
 	ex.digest = newBodyDigest(ex.r.Header.Get("Content-Type"))
+}
+
+// digestBody adds what was received of the body; whole tells that it is all.
+func (ex *exchange) digestBody(body []byte, whole bool) {
+	if !ex.keyed() {
+		return
+	}
 	_, _ = ex.digest.Write(body) // a hash does not fail
 	if whole {
-		at.Fingerprint.Body = ex.digest.Sum()
+		ex.attempt.Fingerprint.Body = ex.digest.Sum()
 	}
+}
+
+// needsBody reports whether a refusal stands only if the body is the same as that of
+// the write before.
+func (ex *exchange) needsBody(err error) bool {
+	var ref *tokens.Refusal
+	return errors.Is(err, tokens.ErrAlreadyApplied) && errors.As(err, &ref) && !tokens.IsOnceKey(ref.Key)
 }
 
 // keyed reports whether the write has a record of its own.

@@ -92,7 +92,16 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	if ex.rt.RequireKey && ex.fence.key == "" {
 		return nil, false, ex.keyRequired()
 	}
+	ex.keying()
 	if ex.r.ContentLength != 0 {
+		// 100 Continue goes out at the first read, so whatever can be judged
+		// without the body comes before it. A body that is streamed is first read
+		// when its upstream is ready for it.
+		if ex.r.Header["Expect"] != nil && ex.buffers() {
+			if err := authority.Ready(ctx, at); err != nil && !ex.needsBody(err) {
+				return nil, false, ex.judged(err)
+			}
+		}
 		if body, whole, err = ex.receive(); err != nil {
 			if errors.Is(ex.stopped(), errOvertaken) {
 				return nil, false, ex.judged(authority.Overtaken(at))
@@ -100,7 +109,7 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 			return nil, false, brokenBody(ex, err)
 		}
 	}
-	ex.keying(body, whole)
+	ex.digestBody(body, whole)
 	began := time.Now()
 	err = authority.Admit(ctx, at)
 	ex.rt.metrics.Admission(time.Since(began).Seconds(), ex.traceID)

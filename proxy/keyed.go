@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,13 +47,13 @@ func (ex *exchange) needsBody(err error) bool {
 }
 
 // keyed reports whether the write has a record of its own.
-func (ex *exchange) keyed() bool { return ex.digest != nil }
+func (ex *exchange) keyed() bool { return ex.digest != nil && !ex.late }
 
 // duplicate answers a write whose key was applied before: with the stored reply, if the
 // request is the same to its last byte.
 func (ex *exchange) duplicate(ref *tokens.Refusal, whole bool) *answer {
 	had := ref.Write
-	if tokens.IsOnceKey(ref.Key) {
+	if tokens.IsOnceKey(ref.Key) || ex.rt.Observe {
 		return ex.judged(ref)
 	}
 	if !whole {
@@ -136,11 +135,11 @@ func (ex *exchange) record(s tokens.Settlement) {
 	if ex.attempt.Fingerprint.Body == "" && ex.stream != nil && ex.received() {
 		s.BodyDigest = ex.digest.Sum()
 	}
-	err := ex.p.authority.Record(context.Background(), &ex.attempt, s)
-	if err != nil && s.Reply != nil {
+	err := ex.commit(s)
+	if err != nil && s.Reply != nil && !ex.late {
 		// The reply may be what the store can not take. The fact is worth more.
 		s.Reply = nil
-		err = ex.p.authority.Record(context.Background(), &ex.attempt, s)
+		err = ex.commit(s)
 	}
 	if err != nil {
 		ex.p.log.Error("outcome not recorded", ex.attrs("error", err.Error())...)

@@ -85,6 +85,11 @@ func New(opt Options) (*Proxy, error) {
 			loose:   loosely(r.Path),
 		})
 	}
+	for _, rt := range rs {
+		if rt.Observe && rt.Fencing != FencingOff {
+			opt.Logger.Warn("route only observes: what its fence would refuse is forwarded", "route", rt.Name)
+		}
+	}
 	p.routes = newRoutes(rs)
 	return p, nil
 }
@@ -192,4 +197,4 @@ func (ex *exchange) account() {
 }
 
 // counts tells a fenced write, or a request that was refused, from plain traffic.
-func (ex *exchange) counts() bool { return ex.fenced || ex.code != "" }
+func (ex *exchange) counts() bool { return ex.fenced || ex.code != "" || ex.would != "" }

@@ -56,6 +56,7 @@ func proxyRoute(r config.Route) (proxy.Route, error) {
 		StripPath: r.StripPath, PreserveHost: r.PreserveHost,
 		Sender:    proxy.NewSender(upstream, secure, maxIdleConns),
 		Namespace: r.Namespace, Fencing: fencing[r.Fencing], Methods: r.Methods,
+		Observe:      r.Enforcement == config.EnforcementObserve,
 		IssuedOnly:   r.Generations == config.GenerationsIssued,
 		RequireLease: r.RequireLease, LiveLease: r.LiveLease,
 		RequireKey:        r.Idempotency.Key == config.KeyRequired,

@@ -120,10 +120,8 @@ func TestAFeatureThatIsNotBuiltYetIsRefusedNotIgnored(t *testing.T) {
 		{"store.etcd.tls.ca_file", "store: {etcd: {tls: {ca_file: x}}}\n" + minimal},
 		{"routes[0].upstream_protocol", route("upstream_protocol: h2")},
 		{"routes[0].upstream_protocol", route("upstream_protocol: h2c")},
-		{"routes[0].enforcement", route("enforcement: observe")},
 		{"routes[0].websocket", route("websocket: true")},
 		{"defaults.websocket", "defaults: {websocket: true}\n" + minimal},
-		{"defaults.enforcement", "defaults: {enforcement: observe}\n" + route("enforcement: enforce")},
 	} {
 		got := faultLines(t, tt.data)
 		if len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprintf(": %s: not supported by this version yet", tt.key)) {
@@ -140,6 +138,7 @@ func TestWhatIsBuiltIsAccepted(t *testing.T) {
 		route("once_per_generation: true"),
 		route("idempotency: {on_duplicate: refuse, on_unknown: forward, wait: 1s, retention: 1h, max_reply: 1, store_reply: false}"),
 		route("fencing: off"),
+		route("enforcement: observe"),
 		route("outcomes: {applied: [409], unknown: [200]}"),
 		route("hosts: [a.example, 127.0.0.1, \"[::1]\"]"),
 		"listen: \":0\"\ncontrol: {listen: \"[::1]:0\"}\n" + minimal,

@@ -60,6 +60,9 @@ func (ex *exchange) judged(err error) *answer {
 	code, ok := wire.ForError(err)
 	a.code = code
 	g := ex.fence.generation
+	if ok && ex.rt.Observe && a.byFence() {
+		return a // nobody is told more of it
+	}
 	switch {
 	case !ok:
 		// The caller is gone, or the proxy gives up a drain.
@@ -104,10 +107,11 @@ func (ex *exchange) refuse(a answer) {
 		if errors.Is(a.refusal, tokens.ErrStaleGeneration) {
 			ex.span.Link(a.refusal.RaisedBy)
 		}
-	} else if ex.attempt.Job.ID != "" {
-		floor = ex.p.authority.Floor(ex.attempt.Job)
+	} else {
+		floor = ex.floor()
 	}
 	ex.span.SetFence(ex.fence.jobID, uint64(ex.fence.generation), uint64(floor), wire.DecisionRefused, a.code.Name, ex.outcome.String())
+	ex.span.SetWouldRefuse(ex.would)
 	ex.span.SetStatus(a.code.Status)
 	ex.p.log.Info("write refused", ex.attrs("code", a.code.Name, "floor", uint64(floor), "ended", string(ended), "remote", ex.r.RemoteAddr)...)
 
@@ -207,5 +211,8 @@ func (ex *exchange) fenceHeaders(h http.Header, decision []string, floor tokens.
 	}
 	if ex.fence.rawKey != "" {
 		h[wire.HeaderKey] = []string{ex.fence.rawKey}
+	}
+	if ex.would != "" {
+		h[wire.HeaderWouldRefuse] = []string{ex.would}
 	}
 }

@@ -23,13 +23,10 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 	if length == 0 || ex.r.Body == nil {
 		return nil, true, nil
 	}
-	if len(ex.r.Trailer) > 0 {
-		return nil, false, nil // trailers can only follow a stream
-	}
-	if m := ex.rt.BodyMax; m > 0 && length > m {
+	if ex.tooLong() {
 		return nil, false, errTooLarge
 	}
-	if length > limit {
+	if !ex.buffers() {
 		return nil, false, nil
 	}
 	if !ex.receiving(true) {
@@ -62,6 +59,18 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 			return nil, false, err
 		}
 	}
+}
+
+// tooLong reports whether the body is announced as larger than the route's limit.
+func (ex *exchange) tooLong() bool {
+	return ex.rt.BodyMax > 0 && ex.r.ContentLength > ex.rt.BodyMax
+}
+
+// buffers reports whether receive reads from the caller. A trailer can only follow a
+// stream.
+func (ex *exchange) buffers() bool {
+	most := ex.rt.BodyBuffer
+	return most > 0 && ex.r.ContentLength <= most && len(ex.r.Trailer) == 0 && !ex.tooLong()
 }
 
 // received reports whether the caller's body was read to its end.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/internal/auth"
@@ -41,6 +42,12 @@ type exchange struct {
 	outcome  tokens.Outcome
 	decision telemetry.Decision
 	code     string
+	// would is the code of a refusal that a route which observes has not made, and
+	// overtaken tells that one was due after the admission. late tells that a record
+	// is being made that nobody waits for.
+	would     string
+	overtaken atomic.Bool
+	late      bool
 
 	send   Send
 	digest bodyDigest // of the caller's body; nil for a write without a key
@@ -76,7 +83,13 @@ type exchange struct {
 }
 
 // Cut implements tokens.Cutter.
-func (ex *exchange) Cut() { ex.stop(errOvertaken) }
+func (ex *exchange) Cut() {
+	if ex.rt.Observe {
+		ex.overtaken.Store(true)
+		return
+	}
+	ex.stop(errOvertaken)
+}
 
 // stop breaks the exchange off: the reception of its body, its way to the upstream and
 // its connection. It may be called at any time from any goroutine.
@@ -150,8 +163,8 @@ func (ex *exchange) begin(cancel context.CancelCauseFunc) bool {
 	return ex.cause == nil
 }
 
-// Gate implements Watcher.
-func (ex *exchange) Gate() bool { return !ex.fenced || ex.attempt.Gate() }
+// Gate implements Watcher. An observed write passes it whatever it says.
+func (ex *exchange) Gate() bool { return !ex.fenced || ex.attempt.Gate() || ex.rt.Observe }
 
 // SentWhole implements Watcher. The route's timeout runs from here.
 func (ex *exchange) SentWhole() {

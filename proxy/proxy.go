@@ -184,4 +184,4 @@ func (ex *exchange) account() {
 }
 
 // counts tells a fenced write, or a request that was refused, from plain traffic.
-func (ex *exchange) counts() bool { return ex.fenced || ex.code != "" }
+func (ex *exchange) counts() bool { return ex.fenced || ex.code != "" || ex.would != "" }

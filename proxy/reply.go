@@ -49,7 +49,14 @@ func (ex *exchange) reply(res *http.Response) {
 			// newer generation waits for its end, or cuts it.
 			defer ex.settleEarly(ex.outcome)
 		}
+	}
+	if ex.counts() {
+		ex.noteOvertaken()
+		if !ex.fenced {
+			floor = ex.floor()
+		}
 		ex.span.SetFence(ex.fence.jobID, uint64(ex.fence.generation), uint64(floor), wire.DecisionForwarded, "", ex.outcome.String())
+		ex.span.SetWouldRefuse(ex.would)
 		ex.span.SetStatus(res.StatusCode)
 	}
 	h := ex.w.Header()
@@ -159,6 +166,7 @@ func (ex *exchange) failed(err error) {
 	if cause := ex.stopped(); cause != nil {
 		err = cause
 	}
+	ex.noteOvertaken()
 	ex.endUpload()
 	ex.refuse(*ex.failure(err))
 }

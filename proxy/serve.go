@@ -35,6 +35,10 @@ func (t *table) find(r *http.Request) (*route, *answer) {
 // serve takes a request from its headers to its answer.
 func (ex *exchange) serve() {
 	body, whole, refused := ex.admit()
+	if refused != nil && ex.rt.Observe && refused.byFence() {
+		ex.unfence(refused)
+		refused = nil
+	}
 	switch {
 	case refused != nil && refused.replay != nil:
 		ex.replay(refused.replay, refused.refusal.Floor)
@@ -57,11 +61,12 @@ func (ex *exchange) serve() {
 }
 
 // admit is the only way to an upstream. It returns what was received of the body, and
-// whether that is all. A request that the route does not fence is let through as it is;
+// whether that is all, also beside a refusal. A request that the route does not fence is let through as it is;
 // a write is judged before its body is read, and admitted after.
 func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
+	whole = ex.r.ContentLength == 0
 	if !ex.fenced {
-		return nil, ex.r.ContentLength == 0, nil
+		return nil, whole, nil
 	}
 	if refused := ex.identify(); refused != nil {
 		return nil, false, refused
@@ -71,11 +76,11 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	switch {
 	case errors.Is(err, errNoFence) && ex.rt.Fencing == FencingOptional:
 		ex.fenced = false
-		return nil, ex.r.ContentLength == 0, nil
+		return nil, whole, nil
 	case errors.Is(err, errNoFence):
-		return nil, false, ex.fenceRequired()
+		return nil, whole, ex.fenceRequired()
 	case err != nil:
-		return nil, false, &answer{code: wire.CodeFenceInvalid, detail: err.Error()}
+		return nil, whole, &answer{code: wire.CodeFenceInvalid, detail: err.Error()}
 	}
 	at := &ex.attempt
 	if at.Job, refused = ex.job(); refused != nil {
@@ -87,17 +92,26 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	at.Cutter = ex
 
 	ctx, authority := ex.r.Context(), ex.p.authority
-	whole = true
-	if ex.r.ContentLength != 0 || ex.rt.RequireKey && ex.fence.key == "" {
-		if err := authority.Watch(ctx, at); err != nil {
-			return nil, false, ex.judged(err)
+	keyless := ex.rt.RequireKey && ex.fence.key == ""
+	if !whole || keyless {
+		if err := ex.watch(ctx); err != nil {
+			return nil, whole, ex.judged(err)
 		}
-		defer authority.Unwatch(at)
+		defer ex.unwatch()
 	}
-	if ex.rt.RequireKey && ex.fence.key == "" {
-		return nil, false, ex.keyRequired()
+	if keyless {
+		return nil, whole, ex.keyRequired()
 	}
-	if ex.r.ContentLength != 0 {
+	ex.keying()
+	if !whole {
+		// 100 Continue goes out at the first read, so whatever can be judged
+		// without the body comes before it. A body that is streamed is first read
+		// when its upstream is ready for it.
+		if ex.r.Header["Expect"] != nil && ex.buffers() && !ex.rt.Observe {
+			if err := authority.Ready(ctx, at); err != nil && !ex.needsBody(err) {
+				return nil, false, ex.judged(err)
+			}
+		}
 		if body, whole, err = ex.receive(); err != nil {
 			if errors.Is(ex.stopped(), errOvertaken) {
 				return nil, false, ex.judged(authority.Overtaken(at))
@@ -105,9 +119,9 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 			return nil, false, brokenBody(ex, err)
 		}
 	}
-	ex.keying(body, whole)
+	ex.digestBody(body, whole)
 	began := time.Now()
-	err = authority.Admit(ctx, at)
+	err = ex.register(ctx)
 	ex.rt.metrics.Admission(time.Since(began).Seconds(), ex.traceID)
 	if at.Waited > 0 {
 		ex.rt.metrics.TakeoverWait(at.Waited.Seconds())
@@ -115,9 +129,9 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	var ref *tokens.Refusal
 	switch {
 	case errors.As(err, &ref) && errors.Is(err, tokens.ErrAlreadyApplied):
-		return nil, false, ex.duplicate(ref, whole)
+		return body, whole, ex.duplicate(ref, whole)
 	case err != nil:
-		return nil, false, ex.judged(err)
+		return body, whole, ex.judged(err)
 	}
 	ex.admitted = true
 	if at.Took {
@@ -150,7 +164,7 @@ func (ex *exchange) forward() {
 		return
 	}
 	ex.send.Watcher, ex.send.Cancel = ex, cancel
-	ex.send.Once = ex.fenced || !isRead(ex.r.Method)
+	ex.send.Once = ex.fenced || ex.would != "" || !isRead(ex.r.Method)
 	if ex.streamed || len(ex.send.Body) > smallBody {
 		ex.send.Stall = ex.rt.IdleTimeout
 	}

@@ -41,6 +41,9 @@ func (p *Proxy) newTable(given []Route, most int) (*table, error) {
 	for _, rt := range rs {
 		p.metrics.AddRoutes(rt.Name)
 		rt.metrics = p.metrics.Route(rt.Name)
+		if rt.Observe && rt.Fencing != FencingOff {
+			p.log.Warn("route only observes: what its fence would refuse is forwarded", "route", rt.Name)
+		}
 	}
 	return &table{routes: newRoutes(rs), most: int64(most)}, nil
 }

@@ -17,7 +17,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	codes    []string // rejection codes, without "other"
 
-	writes, rejections, outcomes, takeovers             *prometheus.CounterVec
+	writes, rejections, would, outcomes, takeovers      *prometheus.CounterVec
 	inFlight                                            *prometheus.GaugeVec
 	request, admission, upstream, takeoverWait, storage *prometheus.HistogramVec
 	batch                                               prometheus.Histogram
@@ -40,8 +40,10 @@ func NewMetrics(b Build, routes, codes []string) *Metrics {
 
 		writes:     counters("writes_total", "Writes judged, by decision.", "route", "decision"),
 		rejections: counters("rejections_total", "Writes refused or failed, by the code in Fence-Reason.", "route", "code"),
-		outcomes:   counters("outcomes_total", "Attempts settled, by outcome.", "route", "outcome"),
-		takeovers:  counters("takeovers_total", "Floor raises that found older attempts in flight.", "route"),
+		would: counters("would_refuse_total", "Writes forwarded though the fence would have refused them, on routes that only observe.",
+			"route", "code"),
+		outcomes:  counters("outcomes_total", "Attempts settled, by outcome.", "route", "outcome"),
+		takeovers: counters("takeovers_total", "Floor raises that found older attempts in flight.", "route"),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "fenceproxy", Name: "in_flight", Help: "Attempts not settled yet.",
 		}, []string{"route"}),
@@ -78,7 +80,7 @@ func NewMetrics(b Build, routes, codes []string) *Metrics {
 	info.Set(1)
 
 	m.registry.MustRegister(
-		m.writes, m.rejections, m.outcomes, m.takeovers, m.inFlight,
+		m.writes, m.rejections, m.would, m.outcomes, m.takeovers, m.inFlight,
 		m.request, m.admission, m.upstream, m.takeoverWait, m.storage, m.batch, m.purged, reloads, leases, info,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

@@ -37,6 +37,7 @@ fenceproxy_store_duration_seconds HISTOGRAM engine=badger operation=commit
 fenceproxy_takeover_wait_seconds HISTOGRAM route=orders|payments
 fenceproxy_takeovers_total COUNTER route=orders|payments
 fenceproxy_upstream_duration_seconds HISTOGRAM route=orders|payments
+fenceproxy_would_refuse_total COUNTER code=no-route|other|stale-generation route=orders|payments
 fenceproxy_writes_total COUNTER decision=forwarded|refused|replayed route=orders|payments
 `
 
@@ -73,6 +74,8 @@ func TestEachCallMovesItsOwnSeries(t *testing.T) {
 	r.Finished(Decision(9), 1, "") // counted nowhere, and no panic
 	r.Rejected("stale-generation")
 	r.Rejected("never-heard-of")
+	r.WouldRefuse("no-route")
+	r.WouldRefuse("never-heard-of")
 	r.Outcome(NotSent)
 	r.Outcome(Outcome(9))
 	r.Admission(0.5, "")
@@ -96,6 +99,8 @@ func TestEachCallMovesItsOwnSeries(t *testing.T) {
 		"fenceproxy_request_duration_seconds{replayed,payments}": 0.25,
 		"fenceproxy_rejections_total{stale-generation,payments}": 1,
 		"fenceproxy_rejections_total{other,payments}":            1,
+		"fenceproxy_would_refuse_total{no-route,payments}":       1,
+		"fenceproxy_would_refuse_total{other,payments}":          1,
 		"fenceproxy_outcomes_total{not-sent,payments}":           1,
 		"fenceproxy_admission_duration_seconds{payments}":        0.5,
 		"fenceproxy_upstream_duration_seconds{payments}":         0.75,

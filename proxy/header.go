@@ -65,30 +65,38 @@ func setForwarding(out http.Header, r *http.Request) {
 	if r.TLS != nil {
 		proto = "https"
 	}
+	b := append(make([]byte, 0, 128), "for="...)
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		out["X-Forwarded-For"] = []string{host}
 		if node = host; strings.Contains(host, ":") {
 			node = "[" + host + "]"
 		}
 	}
+	b = appendQuoted(b, node)
 	out["X-Forwarded-Host"] = []string{r.Host}
-	out["X-Forwarded-Proto"] = []string{proto}
-	value := "for=" + quoted(node) + ";host=" + quoted(r.Host) + ";proto=" + proto
-	if r.Host == "" { // as HTTP/1.0 allows
-		value = "for=" + quoted(node) + ";proto=" + proto
+	if r.Host != "" { // HTTP/1.0 allows that
+		b = appendQuoted(append(b, ";host="...), r.Host)
 	}
-	out["Forwarded"] = []string{value}
+	out["X-Forwarded-Proto"] = []string{proto}
+	out["Forwarded"] = []string{string(append(append(b, ";proto="...), proto...))}
 }
 
-// quoted returns a value of a Forwarded header, as a quoted string if it is no token (RFC
-// 7239, section 4).
-func quoted(s string) string {
-	for i := range len(s) {
-		if c := s[i]; (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '.' && c != '-' && c != '_' {
-			return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
-		}
+// appendQuoted appends a value of a Forwarded header, as a quoted string if it is no token
+// (RFC 7239, section 4).
+func appendQuoted(b []byte, s string) []byte {
+	if !strings.ContainsFunc(s, func(c rune) bool {
+		return (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '.' && c != '-' && c != '_'
+	}) {
+		return append(b, s...)
 	}
-	return s
+	b = append(b, '"')
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, s[i])
+	}
+	return append(b, '"')
 }
 
 // outTrailer returns the trailers that go on to the upstream, announced by name; those

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// maxDiscard is how much of an unread body is read after a refusal, in bytes.
-	maxDiscard = 64 << 10
+	// maxDiscard is how much of an unread body is read after a refusal, in bytes. With what
+	// the server has read ahead (4 KiB) it stays below the 64 KiB that are promised.
+	maxDiscard = 48 << 10
 	// retrySoon is the Retry-After of what is over in a moment.
 	retrySoon = time.Second
 	// partTime is how long a caller that is still sending gets to read its answer.

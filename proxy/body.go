@@ -50,6 +50,9 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 		if m := ex.rt.BodyMax; m > 0 && int64(len(buf)) > m {
 			return nil, false, errTooLarge
 		}
+		if err == io.EOF && len(ex.r.Trailer) > 0 {
+			return buf, false, nil // there are trailers, though nobody announced them
+		}
 		if err == io.EOF || err == nil && int64(len(buf)) == length {
 			ex.receiving(false)
 			ex.whole = true
@@ -163,8 +166,10 @@ func (s *stream) Read(p []byte) (int, error) {
 	if err == io.EOF {
 		s.ex.receiving(false)
 		s.ex.noReadDeadline()
-		for name := range s.trailer {
-			s.trailer[name] = s.ex.r.Trailer[name]
+		for name, values := range s.ex.r.Trailer {
+			if s.trailer != nil && s.ex.p.late(name) {
+				s.trailer[name] = values
+			}
 		}
 	} else {
 		// The upstream must never take a broken body for a whole one.

@@ -210,6 +210,9 @@ func (ex *exchange) Informational(code int, header textproto.MIMEHeader) error {
 	if code == http.StatusContinue {
 		return nil // the server sends its own when the body is first read
 	}
+	if !ex.r.ProtoAtLeast(1, 1) {
+		return nil // HTTP/1.0 would take it for the reply
+	}
 	ex.final.Lock()
 	defer ex.final.Unlock()
 	if ex.sealed || !ex.talk(true) {

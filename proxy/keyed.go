@@ -166,7 +166,7 @@ func (ex *exchange) keepReply(res *http.Response) (s tokens.Settlement, capture 
 	}
 	// A body that came with its head costs no second commit. Nothing is waited for:
 	// the attempt is settled by the head.
-	if b, ok := res.Body.(interface{ Buffered() int }); n < 0 || !ok || int64(b.Buffered()) < n {
+	if n < 0 || buffered(res.Body) < n {
 		return s, true
 	}
 	body := make([]byte, n)

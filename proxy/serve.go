@@ -218,9 +218,15 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 		req.Body, req.ContentLength, req.Trailer = ex.stream, r.ContentLength, ex.stream.trailer
 	case len(ex.send.Body) > 0:
 		req.ContentLength = int64(len(ex.send.Body))
+	case r.Header["Content-Length"] != nil:
+		req.TransferEncoding = announceNothing
 	}
 	return req.WithContext(ctx), nil
 }
+
+// announceNothing makes the senders say Content-Length: 0 also where the method expects no
+// body. It is how net/http is told so.
+var announceNothing = []string{"identity"}
 
 // strip takes a route's path away from the path of a request.
 func strip(prefix, path string) string {

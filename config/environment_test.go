@@ -83,7 +83,7 @@ func TestAFaultOfTheEnvironmentNamesTheVariable(t *testing.T) {
 		{"FENCEPROXY_DEFAULTS_WEBSOCKET=true", "FENCEPROXY_DEFAULTS_WEBSOCKET: not supported by this version yet"},
 		{"FENCEPROXY_DEFAULTS_METHODS=PUT,post", `FENCEPROXY_DEFAULTS_METHODS: "post" is not upper case: methods are compared letter for letter`},
 		{"FENCEPROXY_ROUTES_0_METHODS=PUT,post", `FENCEPROXY_ROUTES_0_METHODS: "post" is not upper case: methods are compared letter for letter`},
-		{"FENCEPROXY_CONTROL_LISTEN=:1", "FENCEPROXY_CONTROL_LISTEN: anyone who reaches it could claim leases: bind to 127.0.0.1 or set auth.file (auth.file is not supported by this version yet, so only a loopback address is accepted)"},
+		{"FENCEPROXY_CONTROL_LISTEN=:1", "FENCEPROXY_CONTROL_LISTEN: anyone who reaches it could claim leases: bind to 127.0.0.1 or set auth.file"},
 		{"FENCEPROXY_ROUTES_1_PATH=/b", "FENCEPROXY_ROUTES_1_NAME: missing: every route needs a name\n" +
 			"environment: FENCEPROXY_ROUTES_1_UPSTREAM: missing: every route needs an upstream, as in http://127.0.0.1:3000"},
 		{"FENCEPROXY_DEFAULTS_TIMEOUT=0", "FENCEPROXY_DEFAULTS_TIMEOUT: 0s is not longer than 0"},

@@ -11,14 +11,10 @@ import (
 // is not there. Building one deletes its line.
 func unbuilt() []string {
 	return []string{
-		"tls",
-		"control.tls",
-		"auth.file",
 		"store.engine",
 		"store.postgres",
 		"store.etcd",
 		"routes[].upstream_protocol",
-		"routes[].enforcement",
 		"routes[].websocket",
 	}
 }

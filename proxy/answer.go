@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// maxDiscard is how much of an unread body is read after a refusal, in bytes.
-	maxDiscard = 64 << 10
+	// maxDiscard is how much of an unread body is read after a refusal, in bytes. With what
+	// the server has read ahead (4 KiB) it stays below the 64 KiB that are promised.
+	maxDiscard = 48 << 10
 	// retrySoon is the Retry-After of what is over in a moment.
 	retrySoon = time.Second
 	// partTime is how long a caller that is still sending gets to read its answer.
@@ -60,6 +61,9 @@ func (ex *exchange) judged(err error) *answer {
 	code, ok := wire.ForError(err)
 	a.code = code
 	g := ex.fence.generation
+	if ok && ex.rt.Observe && a.byFence() {
+		return a // nobody is told more of it
+	}
 	switch {
 	case !ok:
 		// The caller is gone, or the proxy gives up a drain.
@@ -104,10 +108,11 @@ func (ex *exchange) refuse(a answer) {
 		if errors.Is(a.refusal, tokens.ErrStaleGeneration) {
 			ex.span.Link(a.refusal.RaisedBy)
 		}
-	} else if ex.fence.generation != 0 {
-		floor = ex.p.authority.Floor(ex.attempt.Job)
+	} else {
+		floor = ex.floor()
 	}
 	ex.span.SetFence(ex.fence.jobID, uint64(ex.fence.generation), uint64(floor), wire.DecisionRefused, a.code.Name, ex.outcome.String())
+	ex.span.SetWouldRefuse(ex.would)
 	ex.span.SetStatus(a.code.Status)
 	ex.p.log.Info("write refused", ex.attrs("code", a.code.Name, "floor", uint64(floor), "ended", string(ended), "remote", ex.r.RemoteAddr)...)
 
@@ -207,5 +212,8 @@ func (ex *exchange) fenceHeaders(h http.Header, decision []string, floor tokens.
 	}
 	if ex.fence.rawKey != "" {
 		h[wire.HeaderKey] = []string{ex.fence.rawKey}
+	}
+	if ex.would != "" {
+		h[wire.HeaderWouldRefuse] = []string{ex.would}
 	}
 }

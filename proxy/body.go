@@ -23,13 +23,10 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 	if length == 0 || ex.r.Body == nil {
 		return nil, true, nil
 	}
-	if len(ex.r.Trailer) > 0 {
-		return nil, false, nil // trailers can only follow a stream
-	}
-	if m := ex.rt.BodyMax; m > 0 && length > m {
+	if ex.tooLong() {
 		return nil, false, errTooLarge
 	}
-	if length > limit {
+	if !ex.buffers() {
 		return nil, false, nil
 	}
 	if !ex.receiving(true) {
@@ -53,6 +50,9 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 		if m := ex.rt.BodyMax; m > 0 && int64(len(buf)) > m {
 			return nil, false, errTooLarge
 		}
+		if err == io.EOF && len(ex.r.Trailer) > 0 {
+			return buf, false, nil // there are trailers, though nobody announced them
+		}
 		if err == io.EOF || err == nil && int64(len(buf)) == length {
 			ex.receiving(false)
 			ex.whole = true
@@ -62,6 +62,18 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 			return nil, false, err
 		}
 	}
+}
+
+// tooLong reports whether the body is announced as larger than the route's limit.
+func (ex *exchange) tooLong() bool {
+	return ex.rt.BodyMax > 0 && ex.r.ContentLength > ex.rt.BodyMax
+}
+
+// buffers reports whether receive reads from the caller. A trailer can only follow a
+// stream.
+func (ex *exchange) buffers() bool {
+	most := ex.rt.BodyBuffer
+	return most > 0 && ex.r.ContentLength <= most && len(ex.r.Trailer) == 0 && !ex.tooLong()
 }
 
 // received reports whether the caller's body was read to its end.
@@ -154,8 +166,10 @@ func (s *stream) Read(p []byte) (int, error) {
 	if err == io.EOF {
 		s.ex.receiving(false)
 		s.ex.noReadDeadline()
-		for name := range s.trailer {
-			s.trailer[name] = s.ex.r.Trailer[name]
+		for name, values := range s.ex.r.Trailer {
+			if s.trailer != nil && s.ex.p.late(name) {
+				s.trailer[name] = values
+			}
 		}
 	} else {
 		// The upstream must never take a broken body for a whole one.

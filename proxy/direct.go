@@ -410,7 +410,7 @@ func compose(b []byte, req *http.Request, body []byte) ([]byte, error) {
 			b = append(b, "\r\n"...)
 		}
 	}
-	if len(body) > 0 || req.Method == http.MethodPost || req.Method == http.MethodPut || req.Method == http.MethodPatch {
+	if len(body) > 0 || req.TransferEncoding != nil || req.Method == http.MethodPost || req.Method == http.MethodPut || req.Method == http.MethodPatch {
 		b = fmt.Appendf(b, "Content-Length: %d\r\n", len(body))
 	}
 	b = append(b, "\r\n"...)

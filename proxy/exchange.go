@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"net/textproto"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/telemetry"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -30,6 +32,9 @@ type exchange struct {
 	traceID string
 
 	unframed bool // the head has a fault in its framing
+	// writer is whom the caller's certificate names; nil where certificates mean
+	// nothing.
+	writer   *auth.Principal
 	fenced   bool
 	fence    fence
 	attempt  tokens.Attempt
@@ -37,6 +42,12 @@ type exchange struct {
 	outcome  tokens.Outcome
 	decision telemetry.Decision
 	code     string
+	// would is the code of a refusal that a route which observes has not made, and
+	// overtaken tells that one was due after the admission. late tells that a record
+	// is being made that nobody waits for.
+	would     string
+	overtaken atomic.Bool
+	late      bool
 
 	send   Send
 	digest bodyDigest // of the caller's body; nil for a write without a key
@@ -72,7 +83,13 @@ type exchange struct {
 }
 
 // Cut implements tokens.Cutter.
-func (ex *exchange) Cut() { ex.stop(errOvertaken) }
+func (ex *exchange) Cut() {
+	if ex.rt.Observe {
+		ex.overtaken.Store(true)
+		return
+	}
+	ex.stop(errOvertaken)
+}
 
 // stop breaks the exchange off: the reception of its body, its way to the upstream and
 // its connection. It may be called at any time from any goroutine.
@@ -146,8 +163,8 @@ func (ex *exchange) begin(cancel context.CancelCauseFunc) bool {
 	return ex.cause == nil
 }
 
-// Gate implements Watcher.
-func (ex *exchange) Gate() bool { return !ex.fenced || ex.attempt.Gate() }
+// Gate implements Watcher. An observed write passes it whatever it says.
+func (ex *exchange) Gate() bool { return !ex.fenced || ex.attempt.Gate() || ex.rt.Observe }
 
 // SentWhole implements Watcher. The route's timeout runs from here.
 func (ex *exchange) SentWhole() {
@@ -192,6 +209,9 @@ func (ex *exchange) headCame() (sentWhole bool) {
 func (ex *exchange) Informational(code int, header textproto.MIMEHeader) error {
 	if code == http.StatusContinue {
 		return nil // the server sends its own when the body is first read
+	}
+	if !ex.r.ProtoAtLeast(1, 1) {
+		return nil // HTTP/1.0 would take it for the reply
 	}
 	ex.final.Lock()
 	defer ex.final.Unlock()

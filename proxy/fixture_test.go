@@ -27,7 +27,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // upstream is a real HTTP server that records what reaches it.
 type upstream struct {
 	*httptest.Server
-	conns atomic.Int64
+	conns atomic.Int64 // ever opened
+	open  atomic.Int64 // open now
+	// forgetful tells that nothing is recorded.
+	forgetful atomic.Bool
 
 	mu      sync.Mutex
 	seen    []*http.Request
@@ -41,10 +44,12 @@ func newUpstream(t *testing.T, h http.HandlerFunc) *upstream {
 	t.Helper()
 	u := &upstream{arrived: make(chan *http.Request, 1000)}
 	u.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u.mu.Lock()
-		u.seen = append(u.seen, r)
-		u.mu.Unlock()
-		u.arrived <- r
+		if !u.forgetful.Load() {
+			u.mu.Lock()
+			u.seen = append(u.seen, r)
+			u.mu.Unlock()
+			u.arrived <- r
+		}
 		if h != nil {
 			h(w, r)
 			return
@@ -55,8 +60,12 @@ func newUpstream(t *testing.T, h http.HandlerFunc) *upstream {
 		u.mu.Unlock()
 	}))
 	u.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
+		switch s {
+		case http.StateNew:
 			u.conns.Add(1)
+			u.open.Add(1)
+		case http.StateClosed:
+			u.open.Add(-1)
 		}
 	}
 	u.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
@@ -146,7 +155,9 @@ func newFixtureOf(t *testing.T, opt Options) *fixture {
 		t.Fatal(err)
 	}
 	f.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f.contexts <- r.Context()
+		if f.contexts != nil {
+			f.contexts <- r.Context()
+		}
 		f.proxy.ServeHTTP(w, r)
 	}))
 	f.server.Config.BaseContext = func(net.Listener) context.Context { return f.proxy.Base() }

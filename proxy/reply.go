@@ -49,23 +49,30 @@ func (ex *exchange) reply(res *http.Response) {
 			// newer generation waits for its end, or cuts it.
 			defer ex.settleEarly(ex.outcome)
 		}
+	}
+	if ex.counts() {
+		ex.noteOvertaken()
+		if !ex.fenced {
+			floor = ex.floor()
+		}
 		ex.span.SetFence(ex.fence.jobID, uint64(ex.fence.generation), uint64(floor), wire.DecisionForwarded, "", ex.outcome.String())
+		ex.span.SetWouldRefuse(ex.would)
 		ex.span.SetStatus(res.StatusCode)
 	}
 	h := ex.w.Header()
 	copyReplyHeader(h, res.Header)
 	if ex.rt.Fencing != FencingOff {
 		ex.fenceHeaders(h, decisionForwarded, floor)
+	} else {
+		keepOwn(h, res.Header)
+	}
+	if res.StatusCode == http.StatusNotModified && ex.r.ProtoMajor == 1 {
+		describeUnsent(h)
 	}
 	if ex.broken() && ex.r.ProtoMajor == 1 {
 		h["Connection"] = []string{"close"}
 	}
-	announced := len(res.Trailer)
-	for name := range res.Trailer {
-		if !ownHeader(name) {
-			h.Add("Trailer", name)
-		}
-	}
+	announced := ex.announce(h, res.Trailer)
 	ex.talk(true)
 	ex.w.WriteHeader(res.StatusCode)
 	err := ex.copyBody(res)
@@ -78,18 +85,34 @@ func (ex *exchange) reply(res *http.Response) {
 	ex.complete, ex.unbounded = err == nil, res.ContentLength < 0
 	if err != nil {
 		// Too late for an answer: the caller must not take this for a whole
-		// reply. The server closes the connection.
+		// reply. It gets what there was, and the server closes the connection.
+		_ = ex.rc.Flush() // else it learns less
 		panic(http.ErrAbortHandler)
 	}
 	for name, values := range res.Trailer {
-		if ownHeader(name) {
-			continue
+		switch {
+		case ex.rt.Fencing != FencingOff && ownHeader(name):
+		case announced[name]:
+			h[name] = values
+		default:
+			h[http.TrailerPrefix+name] = values
 		}
-		if announced == 0 {
-			name = http.TrailerPrefix + name
-		}
-		h[name] = values
 	}
+}
+
+// announce tells the caller which trailers will follow, and returns their names.
+func (ex *exchange) announce(h, trailer http.Header) map[string]bool {
+	if len(trailer) == 0 {
+		return nil
+	}
+	announced := make(map[string]bool, len(trailer))
+	for name := range trailer {
+		if ex.rt.Fencing == FencingOff || !ownHeader(name) {
+			announced[name] = true
+			h.Add("Trailer", name)
+		}
+	}
+	return announced
 }
 
 // settleEarly ends an attempt whose reply came before its request had been sent whole.
@@ -120,15 +143,27 @@ func (ex *exchange) copyBody(res *http.Response) error {
 	}
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
-	flush := res.ContentLength < 0 || isEventStream(res.Header)
+	p := &pacer{w: ex.w, rc: ex.rc}
+	defer p.end()
+	stream := res.ContentLength < 0 || isEventStream(res.Header)
+	left := res.ContentLength
 	var gone error
+	waiting := stream // for the head to be passed on
+	if ahead := buffered(res.Body); stream && ahead == 0 {
+		gone, waiting = p.flush(), false // a reader of events waits for it
+	} else if !stream && ahead < left {
+		p.later()
+	}
 	fresh := true // the deadline that was set for the head
 	for drained := 0; ; fresh = false {
 		n, err := res.Body.Read(*buf)
 		ex.timer.Reset(ex.rt.IdleTimeout)
 		if n > 0 && gone == nil && (fresh || ex.talk(true)) {
-			if _, gone = ex.w.Write((*buf)[:n]); gone == nil && flush {
-				gone = ex.rc.Flush()
+			gone = p.write((*buf)[:n])
+			if left -= int64(n); gone == nil && stream {
+				gone, waiting = p.flush(), false
+			} else if left > 0 {
+				p.later()
 			}
 		}
 		if gone != nil {
@@ -137,12 +172,22 @@ func (ex *exchange) copyBody(res *http.Response) error {
 			}
 		}
 		switch {
+		case err == io.EOF && waiting:
+			return p.flush() // else the server announces that nothing will come
 		case err == io.EOF:
 			return gone
 		case err != nil:
 			return fmt.Errorf("read reply: %w", err)
 		}
 	}
+}
+
+// buffered is how much of a body is known to have come with its head, in bytes.
+func buffered(body io.Reader) int64 {
+	if b, ok := body.(interface{ Buffered() int }); ok {
+		return int64(b.Buffered())
+	}
+	return 0
 }
 
 func isEventStream(h http.Header) bool {
@@ -159,6 +204,7 @@ func (ex *exchange) failed(err error) {
 	if cause := ex.stopped(); cause != nil {
 		err = cause
 	}
+	ex.noteOvertaken()
 	ex.endUpload()
 	ex.refuse(*ex.failure(err))
 }

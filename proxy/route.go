@@ -44,6 +44,9 @@ type Route struct {
 	// Namespace keeps the route's jobs apart from those of other namespaces.
 	Namespace string
 	Fencing   Fencing
+	// Observe judges, counts and logs, and forwards all the same: what the fence
+	// would have refused goes through like an unfenced write.
+	Observe bool
 	// Methods are the fenced ones; empty means all but GET, HEAD, OPTIONS and
 	// TRACE.
 	Methods      []string

@@ -15,12 +15,12 @@ import (
 
 // find returns the route of a request, and a refusal if there is none or the request
 // is ambiguous. A request may have both: then the refusal is counted for the route.
-func (p *Proxy) find(r *http.Request) (*route, *answer) {
+func (t *table) find(r *http.Request) (*route, *answer) {
 	if err := cmp.Or(checkArrival(r), checkTarget(r)); err != nil {
 		return nil, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}
 	}
 	raw, _ := rawTarget(r)
-	rt, err := p.routes.find(r.Host, cmp.Or(r.URL.Path, "/"), raw)
+	rt, err := t.routes.find(r.Host, cmp.Or(r.URL.Path, "/"), raw)
 	switch {
 	case err != nil:
 		return nil, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}
@@ -35,6 +35,10 @@ func (p *Proxy) find(r *http.Request) (*route, *answer) {
 // serve takes a request from its headers to its answer.
 func (ex *exchange) serve() {
 	body, whole, refused := ex.admit()
+	if refused != nil && ex.rt.Observe && refused.byFence() {
+		ex.unfence(refused)
+		refused = nil
+	}
 	switch {
 	case refused != nil && refused.replay != nil:
 		ex.replay(refused.replay, refused.refusal.Floor)
@@ -57,25 +61,31 @@ func (ex *exchange) serve() {
 }
 
 // admit is the only way to an upstream. It returns what was received of the body, and
-// whether that is all. A request that the route does not fence is let through as it is;
+// whether that is all, also beside a refusal. A request that the route does not fence is let through as it is;
 // a write is judged before its body is read, and admitted after.
 func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
+	whole = ex.r.ContentLength == 0
 	if !ex.fenced {
-		return nil, ex.r.ContentLength == 0, nil
+		return nil, whole, nil
+	}
+	if refused := ex.identify(); refused != nil {
+		return nil, false, refused
 	}
 	var err error
 	ex.fence, err = ex.p.fences.read(ex.r.Header)
 	switch {
 	case errors.Is(err, errNoFence) && ex.rt.Fencing == FencingOptional:
 		ex.fenced = false
-		return nil, ex.r.ContentLength == 0, nil
+		return nil, whole, nil
 	case errors.Is(err, errNoFence):
-		return nil, false, ex.fenceRequired()
+		return nil, whole, ex.fenceRequired()
 	case err != nil:
-		return nil, false, &answer{code: wire.CodeFenceInvalid, detail: err.Error()}
+		return nil, whole, &answer{code: wire.CodeFenceInvalid, detail: err.Error()}
 	}
 	at := &ex.attempt
-	at.Job = tokens.Job{Namespace: ex.rt.Namespace, ID: ex.fence.jobID}
+	if at.Job, refused = ex.job(); refused != nil {
+		return nil, false, refused
+	}
 	at.Generation, at.LeaseID = ex.fence.generation, ex.fence.lease
 	at.RequireLease, at.LiveLease, at.IssuedOnly = ex.rt.RequireLease, ex.rt.LiveLease, ex.rt.IssuedOnly
 	at.TakeoverWait, at.AbortSent = ex.rt.TakeoverWait, ex.rt.AbortSent
@@ -86,17 +96,26 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 		ex.r.ContentLength = -1
 	}
 	ctx, authority := ex.r.Context(), ex.p.authority
-	whole = true
-	if ex.r.ContentLength != 0 || ex.rt.RequireKey && ex.fence.key == "" {
-		if err := authority.Watch(ctx, at); err != nil {
-			return nil, false, ex.judged(err)
+	keyless := ex.rt.RequireKey && ex.fence.key == ""
+	if !whole || keyless {
+		if err := ex.watch(ctx); err != nil {
+			return nil, whole, ex.judged(err)
 		}
-		defer authority.Unwatch(at)
+		defer ex.unwatch()
 	}
-	if ex.rt.RequireKey && ex.fence.key == "" {
-		return nil, false, ex.keyRequired()
+	if keyless {
+		return nil, whole, ex.keyRequired()
 	}
-	if ex.r.ContentLength != 0 {
+	ex.keying()
+	if !whole {
+		// 100 Continue goes out at the first read, so whatever can be judged
+		// without the body comes before it. A body that is streamed is first read
+		// when its upstream is ready for it.
+		if ex.r.Header["Expect"] != nil && ex.buffers() && !ex.rt.Observe {
+			if err := authority.Ready(ctx, at); err != nil && !ex.needsBody(err) {
+				return nil, false, ex.judged(err)
+			}
+		}
 		if body, whole, err = ex.receive(); err != nil {
 			if errors.Is(ex.stopped(), errOvertaken) {
 				return nil, false, ex.judged(authority.Overtaken(at))
@@ -104,9 +123,9 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 			return nil, false, brokenBody(ex, err)
 		}
 	}
-	ex.keying(body, whole)
+	ex.digestBody(body, whole)
 	began := time.Now()
-	err = authority.Admit(ctx, at)
+	err = ex.register(ctx)
 	ex.rt.metrics.Admission(time.Since(began).Seconds(), ex.traceID)
 	if at.Waited > 0 {
 		ex.rt.metrics.TakeoverWait(at.Waited.Seconds())
@@ -114,9 +133,9 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	var ref *tokens.Refusal
 	switch {
 	case errors.As(err, &ref) && errors.Is(err, tokens.ErrAlreadyApplied):
-		return nil, false, ex.duplicate(ref, whole)
+		return body, whole, ex.duplicate(ref, whole)
 	case err != nil:
-		return nil, false, ex.judged(err)
+		return body, whole, ex.judged(err)
 	}
 	ex.admitted = true
 	if at.Took {
@@ -149,7 +168,7 @@ func (ex *exchange) forward() {
 		return
 	}
 	ex.send.Watcher, ex.send.Cancel = ex, cancel
-	ex.send.Once = ex.fenced || !isRead(ex.r.Method)
+	ex.send.Once = ex.fenced || ex.would != "" || !isRead(ex.r.Method)
 	if ex.streamed || len(ex.send.Body) > smallBody {
 		ex.send.Stall = ex.rt.IdleTimeout
 	}
@@ -203,9 +222,15 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 		req.Body, req.ContentLength, req.Trailer = ex.stream, r.ContentLength, ex.stream.trailer
 	case len(ex.send.Body) > 0:
 		req.ContentLength = int64(len(ex.send.Body))
+	case r.Header["Content-Length"] != nil:
+		req.TransferEncoding = announceNothing
 	}
 	return req.WithContext(ctx), nil
 }
+
+// announceNothing makes the senders say Content-Length: 0 also where the method expects no
+// body. It is how net/http is told so.
+var announceNothing = []string{"identity"}
 
 // strip takes a route's path away from the path of a request.
 func strip(prefix, path string) string {
@@ -264,8 +289,11 @@ func (ex *exchange) attrs(more ...any) []any {
 	out := []any{
 		"route", ex.rt.Name, "job_id", ex.fence.jobID, "generation", uint64(ex.fence.generation), "method", ex.r.Method,
 	}
-	if ex.rt.Namespace != "" {
-		out = append(out, "namespace", ex.rt.Namespace)
+	if namespace := ex.namespace(); namespace != "" {
+		out = append(out, "namespace", namespace)
+	}
+	if ex.writer != nil {
+		out = append(out, "who", ex.writer.Name())
 	}
 	if ex.fence.key != "" {
 		out = append(out, "key", telemetry.HashKey(ex.fence.key))

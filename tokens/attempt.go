@@ -217,8 +217,23 @@ func (a *Authority) staleOr(at *Attempt, err error) error {
 // ErrStoreUnavailable, or the cause of ctx when that ended first.
 func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 	a.Unwatch(at)
+	return a.admit(ctx, at, true)
+}
+
+// Ready is Admit without the registration, for a write whose body is held back until
+// its fence has said yes (RFC 9110, section 10.1.1): it raises the floor, judges the key
+// as far as that goes without the body, and waits until no older attempt is left. After
+// nil, or ErrAlreadyApplied, which stands only if the body is the same, receive the body
+// and call Admit, which decides afresh; what was waited here is not waited again.
+func (a *Authority) Ready(ctx context.Context, at *Attempt) error {
+	return a.admit(ctx, at, false)
+}
+
+// admit is Admit, or with register unset Ready.
+func (a *Authority) admit(ctx context.Context, at *Attempt, register bool) error {
 	s := a.shardOf(at.Job)
 	var started time.Time
+	waited := at.Waited
 	checkedLive, checkedKey := false, false
 	for {
 		s.mu.Lock()
@@ -249,7 +264,7 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 			}
 			continue
 		}
-		if j.attempts.n-j.older+j.waiting+j.starting >= a.opt.MaxPerJob {
+		if j.attempts.n-j.older+j.waiting+j.starting >= int(a.mostPerJob.Load()) {
 			ref := &Refusal{Err: ErrOverloaded, Floor: j.rec.floorFrom(a.base)}
 			s.mu.Unlock()
 			return ref
@@ -258,8 +273,19 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 		if j.before && a.opt.RestartLinger > 0 {
 			quiet = time.Until(a.quietUntil)
 		}
+		if at.durable() && !checkedKey && (!register || j.older > 0 || quiet > 0) {
+			// The key is judged before older attempts are waited for.
+			s.mu.Unlock()
+			if err := a.checkKey(ctx, at); err != nil {
+				return err
+			}
+			checkedKey = true
+			continue
+		}
 		if j.older == 0 && quiet <= 0 {
-			if !at.durable() {
+			if !register {
+				s.mu.Unlock()
+			} else if !at.durable() {
 				at.register(s, j)
 				s.mu.Unlock()
 			} else {
@@ -279,28 +305,19 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 				}
 			}
 			if !started.IsZero() {
-				at.Waited = time.Since(started)
+				at.Waited = waited + time.Since(started)
 			}
 			return nil
-		}
-		if at.durable() && !checkedKey {
-			// The key is judged before older attempts are waited for.
-			s.mu.Unlock()
-			if err := a.checkKey(ctx, at); err != nil {
-				return err
-			}
-			checkedKey = true
-			continue
 		}
 		// Older attempts live. Wait for them without holding a place.
 		if started.IsZero() {
 			started = time.Now()
 		}
-		left := at.TakeoverWait - time.Since(started)
+		left := at.TakeoverWait - waited - time.Since(started)
 		if left <= 0 {
 			ref := &Refusal{Err: ErrTakeoverPending, Floor: j.rec.floorFrom(a.base)}
 			s.mu.Unlock()
-			at.Waited = time.Since(started)
+			at.Waited = waited + time.Since(started)
 			return ref
 		}
 		if j.older == 0 {

@@ -64,6 +64,8 @@ type Authority struct {
 	failed atomic.Pointer[error]
 
 	jobs, held atomic.Int64
+	// mostPerJob is Options.MaxPerJob as it is now.
+	mostPerJob atomic.Int64
 
 	// boot and attempts name the attempts of keyed writes; live holds those that
 	// this process has not lost track of.
@@ -137,6 +139,7 @@ func NewAuthority(ctx context.Context, s Store, opt Options) (*Authority, error)
 		seed:       maphash.MakeSeed(),
 		quietUntil: time.Now().Add(opt.RestartLinger),
 	}
+	a.mostPerJob.Store(int64(opt.MaxPerJob))
 	for i := range a.shards {
 		a.shards[i].jobs = make(map[Job]*job)
 	}
@@ -156,6 +159,9 @@ func (a *Authority) Err() error {
 	}
 	return nil
 }
+
+// SetMaxPerJob changes Options.MaxPerJob; n is at least 1. Writes that were admitted stay.
+func (a *Authority) SetMaxPerJob(n int) { a.mostPerJob.Store(int64(n)) }
 
 // Info describes the store.
 func (a *Authority) Info() Info { return a.info }

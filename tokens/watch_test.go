@@ -146,3 +146,42 @@ func TestWritesThatWaitForALiveLeaseDoNotPollTheStore(t *testing.T) {
 	p.Settle(&older.Attempt, tokens.Applied)
 	quiet.until(func() bool { return admitted[0].done.Load() && admitted[1].done.Load() && admitted[2].done.Load() })
 }
+
+// Whoever holds its body back until it is told to go on is judged first, and registered
+// only by its admission.
+func TestAWriteThatIsReadyHasRaisedTheFloorAndIsNotRegistered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, tokens.Options{})
+		old := p.sent(7)
+		ready := newWrite(j1, 8)
+		ready.TakeoverWait = 10 * time.Second
+		l := background(func() error { return p.Ready(t.Context(), &ready.Attempt) })
+		time.Sleep(6 * time.Second)
+		l.waiting(t)
+		p.refused(7, tokens.ErrStaleGeneration)
+		p.Settle(&old.Attempt, tokens.Applied)
+		l.answered(t, nil, 6*time.Second)
+		if p.inFlight() != 0 {
+			t.Error("it is registered")
+		}
+		if ready.Waited != 6*time.Second {
+			t.Errorf("waited %s", ready.Waited)
+		}
+		p.admitLater(ready).answered(t, nil, 0)
+		if ready.Waited != 6*time.Second {
+			t.Errorf("waited %s in all", ready.Waited)
+		}
+	})
+}
+
+func TestAReadyWriteIsJudgedByItsKeyWithoutStartingIt(t *testing.T) {
+	p := start(t, tokens.Options{})
+	first := p.begin(keyed(7, "k"))
+	wantErr(t, p.Ready(t.Context(), &keyed(7, "k").Attempt), tokens.ErrWriteInProgress)
+	p.finish(first, applied())
+	wantErr(t, p.Ready(t.Context(), &keyed(7, "k").Attempt), tokens.ErrAlreadyApplied)
+	if err := p.Ready(t.Context(), &keyed(7, "free").Attempt); err != nil {
+		t.Fatal(err)
+	}
+	p.finish(p.begin(keyed(7, "free")), applied()) // it was not taken
+}

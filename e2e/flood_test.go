@@ -110,7 +110,7 @@ func TestAFloodOfConnectionsPasses(t *testing.T) {
 	floods(t, func(s *stage, n int) {
 		silent := s.crowd(n, "")
 		half := s.crowd(n, "POST /w HTTP/1.1\r\nHost: p\r\nX: ")
-		idle := s.crowd(n, "GET /g HTTP/1.1\r\nHost: p\r\n\r\n")
+		idle := s.crowd(n, "POST /w HTTP/1.1\r\nHost: p\r\nContent-Length: 0\r\n\r\n") // refused, and kept
 		l := s.claim("job", "A", long)
 		s.forwarded(s.send(write(l, "w", "")), 200, "applied")
 		for _, c := range silent {

@@ -10,7 +10,8 @@ import (
 // Why a request as it arrived has more than one reading.
 var (
 	errMethodToken  = errors.New("the method is not a token")
-	errTargetBytes  = errors.New("the request target has a blank or a control byte; percent-encode it")
+	errTargetBytes  = errors.New("the request target has a blank, a # or a control byte; percent-encode it")
+	errUserinfo     = errors.New("the request target names a user; send credentials in Authorization")
 	errTargetPath   = errors.New(":path must begin with a slash")
 	errNoHost       = errors.New("the request names no host")
 	errHostBytes    = errors.New("the host has bytes that no host has")
@@ -22,15 +23,19 @@ var (
 // checkArrival refuses what net/http takes and what would not reach an HTTP/1.1 upstream as the
 // same request. Framing has been judged for HTTP/1; a stream of HTTP/2 says the same things in
 // fields of its own, which may hold blanks, and may contradict each other (RFC 9113, sections 8.1.1
-// and 8.3.1).
+// and 8.3.1). It leaves one name of the host, Request.Host.
 func checkArrival(r *http.Request) error {
 	if !isToken(r.Method) {
 		return errMethodToken
 	}
 	for i := range len(r.RequestURI) {
-		if c := r.RequestURI[i]; c <= ' ' || c == 0x7f {
+		// Some servers cut a path at a #, so it would hide the route that it is for.
+		if c := r.RequestURI[i]; c <= ' ' || c == '#' || c == 0x7f {
 			return errTargetBytes
 		}
+	}
+	if r.URL.User != nil {
+		return errUserinfo
 	}
 	if !isHost(r.Host) {
 		return errHostBytes

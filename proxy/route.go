@@ -108,7 +108,8 @@ func (rt *route) fences(r *http.Request) bool {
 		return false
 	}
 	if len(rt.Methods) > 0 {
-		return slices.Contains(rt.Methods, r.Method) || overridden(r.Header)
+		// Some servers ignore the case of a method.
+		return slices.ContainsFunc(rt.Methods, func(m string) bool { return strings.EqualFold(m, r.Method) }) || overridden(r.Header)
 	}
 	return !isRead(r.Method) || overridden(r.Header)
 }

@@ -91,6 +91,10 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	at.TakeoverWait, at.AbortSent = ex.rt.TakeoverWait, ex.rt.AbortSent
 	at.Cutter = ex
 
+	if ex.r.ProtoMajor == 2 && ex.r.ContentLength == 0 && ex.r.Header["Content-Length"] != nil {
+		// Data may follow all the same, and then reading them fails.
+		ex.r.ContentLength = -1
+	}
 	ctx, authority := ex.r.Context(), ex.p.authority
 	keyless := ex.rt.RequireKey && ex.fence.key == ""
 	if !whole || keyless {

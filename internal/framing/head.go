@@ -51,7 +51,9 @@ var tokens = func() (t [256]byte) {
 // reader sees the line before it. From here on the head is delivered up to where net/http may see
 // its end, so that its handler can answer.
 func (j *judge) condemn(f Fault, i int, line lineState) int {
-	if j.trailer {
+	if j.trailer || f == FaultRequestLine || f == FaultCoding || f == FaultRepeated && j.field == fieldCoding {
+		// Some of these net/http would answer itself, with a 501 or 505. Broken off, they
+		// are its 400.
 		return j.breakOff(f, i)
 	}
 	j.blame(f)
@@ -280,10 +282,11 @@ func (j *judge) named() Fault {
 		return FaultAlias
 	case j.trailer:
 		return FaultTrailer
-	case j.seen[f]:
+	}
+	if j.field = f; j.seen[f] {
 		return FaultRepeated
 	}
-	j.field, j.seen[f] = f, true
+	j.seen[f] = true
 	if f == fieldUpgrade {
 		j.hold = true
 	}

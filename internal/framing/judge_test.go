@@ -210,8 +210,8 @@ func TestEveryFaultIsFoundHoweverItArrives(t *testing.T) {
 
 func TestAHeadWithAFaultIsDeliveredToItsEnd(t *testing.T) {
 	for name, c := range faulty {
-		if !c.head {
-			continue
+		if !c.head || c.fault == FaultRequestLine || c.fault == FaultCoding || name == "a coding twice" {
+			continue // these are broken off
 		}
 		end := len(c.stream)
 		for _, mark := range []string{"\r\n\r\n", "\n\n", "\n\r\n", "\r\n\n"} {

@@ -88,8 +88,11 @@ type Control struct {
 }
 
 // Control makes a client for the process that runs now; after a restart make another.
-func (d *Daemon) Control() *Control {
-	return &Control{base: d.ControlURL(), http: &http.Client{
+func (d *Daemon) Control() *Control { return NewControl(d.ControlURL()) }
+
+// NewControl makes a client for any base URL, for example of something in between.
+func NewControl(base string) *Control {
+	return &Control{base: base, http: &http.Client{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 5 * time.Second},
 	}}
 }

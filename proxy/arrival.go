@@ -10,7 +10,7 @@ import (
 // Why a request as it arrived has more than one reading.
 var (
 	errMethodToken  = errors.New("the method is not a token")
-	errTargetBytes  = errors.New("the request target has a blank, a # or a control byte; percent-encode it")
+	errTargetBytes  = errors.New("the request target has a blank or a control byte; percent-encode it")
 	errUserinfo     = errors.New("the request target names a user; send credentials in Authorization")
 	errTargetPath   = errors.New(":path must begin with a slash")
 	errNoHost       = errors.New("the request names no host")
@@ -29,8 +29,7 @@ func checkArrival(r *http.Request) error {
 		return errMethodToken
 	}
 	for i := range len(r.RequestURI) {
-		// Some servers cut a path at a #, so it would hide the route that it is for.
-		if c := r.RequestURI[i]; c <= ' ' || c == '#' || c == 0x7f {
+		if c := r.RequestURI[i]; c <= ' ' || c == 0x7f {
 			return errTargetBytes
 		}
 	}

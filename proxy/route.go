@@ -172,6 +172,7 @@ func (rs routes) find(host, decoded, raw string) (*route, error) {
 
 // loosely reads a path as the most lenient servers do.
 func loosely(path string) string {
+	path, _, _ = strings.Cut(path, "#") // no path has one, but some servers take it for a fragment
 	if !strings.ContainsAny(path, `\;. `) && !strings.Contains(path, "//") {
 		return strings.ToLower(path)
 	}

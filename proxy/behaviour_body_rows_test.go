@@ -6,13 +6,17 @@ import (
 	"time"
 )
 
-// filler is a body of n bytes in which no two places look alike.
+// filler is a body of n bytes in which every block of 4 KiB has a number of its own.
 func filler(n int) string {
-	var b strings.Builder
-	for i := 0; b.Len() < n; i++ {
-		fmt.Fprintf(&b, "%d,", i)
+	const block = 4 << 10
+	b := make([]byte, 0, n+block)
+	for i := 0; len(b) < n; i++ {
+		b = fmt.Appendf(b, "%d,", i)
+		for len(b)%block != 0 {
+			b = append(b, byte('a'+len(b)%26))
+		}
 	}
-	return b.String()[:n]
+	return string(b[:n])
 }
 
 // chunks frames pieces of a body; what follows the last one is up to the caller of it.

@@ -132,8 +132,9 @@ func (ex *exchange) refuse(a answer) {
 func (ex *exchange) write(p wire.Problem) {
 	n := ex.r.ContentLength
 	part := ex.unframed || ex.broken() || !ex.received() && (n < 0 || n > smallBody)
+	// Behind a request for an upgrade nothing can be read as the next request.
 	// On HTTP/2 a stream ends by itself, and the header would end all of them.
-	if (part || ex.p.draining.Load()) && ex.r.ProtoMajor == 1 {
+	if (part || ex.p.draining.Load() || ex.r.Header["Upgrade"] != nil) && ex.r.ProtoMajor == 1 {
 		ex.w.Header()["Connection"] = []string{"close"}
 	}
 	if !part && !ex.received() {

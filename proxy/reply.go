@@ -69,7 +69,7 @@ func (ex *exchange) reply(res *http.Response) {
 	if res.StatusCode == http.StatusNotModified && ex.r.ProtoMajor == 1 {
 		describeUnsent(h)
 	}
-	if ex.broken() && ex.r.ProtoMajor == 1 {
+	if (ex.broken() || ex.r.Header["Upgrade"] != nil) && ex.r.ProtoMajor == 1 {
 		h["Connection"] = []string{"close"}
 	}
 	announced := ex.announce(h, res.Trailer)
@@ -236,7 +236,7 @@ func reason(err error) string {
 	if errors.As(err, &fault) {
 		return fault.Error()
 	}
-	for _, known := range []error{errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errTooLarge, errBody} {
+	for _, known := range []error{errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errSwitch, errTunnel, errTooLarge, errBody} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

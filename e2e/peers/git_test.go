@@ -23,11 +23,17 @@ func openGit(t *testing.T) *gitStage {
 	t.Helper()
 	n := startNginx(t)
 	s := &gitStage{stage: open(t, openValve(t, "unix", n.socket)), nginx: n, bare: n.repos + "/repo.git"}
+	s.init()
+	return s
+}
+
+// init makes the repository on the server.
+func (s *gitStage) init() {
+	s.Helper()
 	s.git("", "init", "-q", "--bare", "-b", "main", s.bare)
 	// How often the branch moved is what the reflog says.
 	s.git(s.bare, "config", "core.logAllRefUpdates", "true")
 	s.git(s.bare, "config", "http.receivepack", "true")
-	return s
 }
 
 // git runs git in a directory and insists on its success.

@@ -79,8 +79,17 @@ func (s stream) Write(b []byte) (int, error) {
 // launch starts a program in a group of its own, which is killed at the end of the test.
 func launch(t *testing.T, dir string, env []string, name string, args ...string) *process {
 	t.Helper()
+	return launchReading(t, dir, env, nil, name, args...)
+}
+
+// launchReading is launch for a program that reads a file, or nothing if it is nil.
+func launchReading(t *testing.T, dir string, env []string, input *os.File, name string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command(program(t, name), args...), done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env = dir, append([]string{"PATH=" + path(t), "HOME=" + dir, "LANG=C", "TMPDIR=" + os.TempDir()}, env...)
+	if input != nil {
+		p.cmd.Stdin = input // and not a nil in an interface
+	}
 	p.cmd.Stdout, p.cmd.Stderr = stream{p, &p.out}, stream{p, &p.err}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p.cmd.WaitDelay = time.Second // what it left behind may hold its outputs

@@ -5,6 +5,7 @@ module github.com/fenceproxy/fenceproxy/e2e/peers/programs
 go 1.26.0
 
 tool (
+	github.com/gorilla/websocket/examples/autobahn
 	github.com/versity/versitygw/cmd/versitygw
 	google.golang.org/grpc/interop/client
 	google.golang.org/grpc/interop/server
@@ -63,6 +64,7 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/googleapis/enterprise-certificate-proxy v0.3.15 // indirect
 	github.com/googleapis/gax-go/v2 v2.22.0 // indirect
+	github.com/gorilla/websocket v1.5.3 // indirect
 	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
 	github.com/hashicorp/go-retryablehttp v0.7.8 // indirect
 	github.com/hashicorp/go-rootcerts v1.0.2 // indirect

@@ -13,7 +13,7 @@ GOVULN     := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOFMT       = "$$($(GO) env GOROOT)/bin/gofmt"
 
 .DEFAULT_GOAL := help
-.PHONY: help build test fmt vet race lint vuln bench fuzz soak mutants
+.PHONY: help build test peers fmt vet race lint vuln bench fuzz soak mutants
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -22,8 +22,11 @@ build: ## build ./fenceproxy
 	$(GO) build -o fenceproxy ./cmd/fenceproxy
 
 # The last thing in it is go test, whose summary and exit code are those of the target.
-test: fmt vet ## format, vet, and all tests with the race detector
+test: fmt vet peers ## format, vet, and all tests with the race detector
 	$(GO) test -race -timeout 10m ./...
+
+peers: ## install and build the programs of others that e2e/peers tests with; FENCEPROXY_PEERS=none does without
+	.ci/peers
 
 fmt: ## fail if a file is not as gofmt writes it
 	@files=$$($(GOFMT) -l .) || exit 1; if [ -n "$$files" ]; then echo "not as gofmt writes it:"; echo "$$files"; exit 1; fi

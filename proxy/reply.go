@@ -129,9 +129,13 @@ func (ex *exchange) settleEarly(o tokens.Outcome) {
 		ex.record(s)
 	}
 	ex.settle(o)
-	if ex.broken() && ex.r.ProtoMajor == 1 && ex.complete && ex.rc.Flush() == nil {
+	if ex.broken() && ex.complete && ex.rc.Flush() == nil {
 		// The caller is still sending: it must find the reply, not a reset.
-		ex.partWays(ex.unbounded && ex.r.ProtoMinor > 0)
+		if ex.r.ProtoMajor == 1 {
+			ex.partWays(ex.unbounded && ex.r.ProtoMinor > 0)
+		} else if !ex.unbounded {
+			ex.partStream()
+		}
 	}
 }
 

@@ -120,8 +120,6 @@ func TestAFeatureThatIsNotBuiltYetIsRefusedNotIgnored(t *testing.T) {
 		{"store.etcd.tls.ca_file", "store: {etcd: {tls: {ca_file: x}}}\n" + minimal},
 		{"routes[0].upstream_protocol", route("upstream_protocol: h2")},
 		{"routes[0].upstream_protocol", route("upstream_protocol: h2c")},
-		{"routes[0].websocket", route("websocket: true")},
-		{"defaults.websocket", "defaults: {websocket: true}\n" + minimal},
 	} {
 		got := faultLines(t, tt.data)
 		if len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprintf(": %s: not supported by this version yet", tt.key)) {
@@ -139,6 +137,7 @@ func TestWhatIsBuiltIsAccepted(t *testing.T) {
 		route("idempotency: {on_duplicate: refuse, on_unknown: forward, wait: 1s, retention: 1h, max_reply: 1, store_reply: false}"),
 		route("fencing: off"),
 		route("enforcement: observe"),
+		route("websocket: true"),
 		route("outcomes: {applied: [409], unknown: [200]}"),
 		route("hosts: [a.example, 127.0.0.1, \"[::1]\"]"),
 		"listen: \":0\"\ncontrol: {listen: \"[::1]:0\"}\n" + minimal,

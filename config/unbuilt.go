@@ -15,7 +15,6 @@ func unbuilt() []string {
 		"store.postgres",
 		"store.etcd",
 		"routes[].upstream_protocol",
-		"routes[].websocket",
 	}
 }
 

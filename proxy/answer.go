@@ -21,6 +21,9 @@ const (
 	retrySoon = time.Second
 	// partTime is how long a caller that is still sending gets to read its answer.
 	partTime = 500 * time.Millisecond
+	// streamTime is the same on HTTP/2, where the answer needs only to be taken up before the
+	// reset that follows it on the same connection.
+	streamTime = 100 * time.Millisecond
 )
 
 // answer is an answer that the proxy makes itself.
@@ -132,8 +135,9 @@ func (ex *exchange) refuse(a answer) {
 func (ex *exchange) write(p wire.Problem) {
 	n := ex.r.ContentLength
 	part := ex.unframed || ex.broken() || !ex.received() && (n < 0 || n > smallBody)
+	// Behind a request for an upgrade nothing can be read as the next request.
 	// On HTTP/2 a stream ends by itself, and the header would end all of them.
-	if (part || ex.p.draining.Load()) && ex.r.ProtoMajor == 1 {
+	if (part || ex.p.draining.Load() || ex.r.Header["Upgrade"] != nil) && ex.r.ProtoMajor == 1 {
 		ex.w.Header()["Connection"] = []string{"close"}
 	}
 	if !part && !ex.received() {
@@ -143,8 +147,12 @@ func (ex *exchange) write(p wire.Problem) {
 	}
 	ex.talk(false)
 	p.Write(ex.w)
-	if part && ex.r.ProtoMajor == 1 && ex.rc.Flush() == nil {
-		ex.partWays(false)
+	if part && ex.rc.Flush() == nil {
+		if ex.r.ProtoMajor == 1 {
+			ex.partWays(false)
+		} else {
+			ex.partStream()
+		}
 	}
 }
 
@@ -174,6 +182,19 @@ func (ex *exchange) partWays(lastChunk bool) {
 		case <-time.After(partTime):
 		case <-ex.p.base.Done():
 		}
+	}
+}
+
+// partStream gives a caller of HTTP/2 that is still sending a moment to read its answer. The
+// server resets a stream whose request it has not read, right behind the answer, and curl up to 8
+// takes the two together for a broken stream. Who has the whole answer mostly hangs up by itself.
+func (ex *exchange) partStream() {
+	wait := time.NewTimer(streamTime)
+	defer wait.Stop()
+	select {
+	case <-ex.r.Context().Done():
+	case <-wait.C:
+	case <-ex.p.base.Done():
 	}
 }
 

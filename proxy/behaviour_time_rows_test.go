@@ -84,7 +84,7 @@ func failureRows() []behaviour {
 		}
 	}
 	chunked := reply200("Transfer-Encoding: chunked")
-	large := request("PUT /x HTTP/1.1", fmt.Sprintf("Content-Length: %d", 64<<20)) + filler(64<<20)
+	large := request("PUT /x HTTP/1.1", fmt.Sprintf("Content-Length: %d", 32<<20)) + filler(32<<20)
 	return []behaviour{
 		{name: "the upstream ends before the body of known length does", send: sent(), serve: broken(reply200("Content-Length: 500") + "half")},
 		{name: "the upstream ends before a large body does", varies: "what is in its buffers is lost", send: sent(), serve: broken(reply200("Content-Length: 500000") + filler(100_000))},

@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -10,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fenceproxy/fenceproxy/internal/listen"
 )
 
 // way is one way from the caller to the upstream.
@@ -42,7 +46,7 @@ func ways() []way {
 					s.row.route(rt)
 				}
 			})
-			return f.server.Listener.Addr().String()
+			return serveData(t, f.proxy)
 		}
 	}
 	return []way{
@@ -52,6 +56,31 @@ func ways() []way {
 		{transport, proxied(func(rt *Route) { rt.Sender = NewTransportSender(nil, 8) }), addedByUs},
 		{plain, proxied(func(rt *Route) { rt.Fencing = FencingOff }), addedByUs},
 	}
+}
+
+// serveData serves as the program does.
+func serveData(t *testing.T, p *Proxy) string {
+	under, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := listen.Options{MaxHead: 64 << 10, Logger: slog.New(slog.DiscardHandler)}
+	srv := listen.NewServer(p, opt)
+	srv.BaseContext = func(net.Listener) context.Context { return p.Base() }
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(listen.New(under, opt)) // ends when it is closed
+	}()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), sceneTime)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil { // also what the server still lets a caller read
+			t.Error(err)
+		}
+		<-done
+	})
+	return under.Addr().String()
 }
 
 // openBare serves with the proxy of the standard library, tuned as one would for speed.

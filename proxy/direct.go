@@ -92,10 +92,13 @@ func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) 
 		stop()
 		return nil, err
 	}
-	if res.Body == http.NoBody {
+	switch b := res.Body.(type) {
+	case *directBodyReader:
+		b.stop = stop
+	case *directTunnel:
+		b.stop = stop
+	default:
 		stop()
-	} else {
-		res.Body.(*directBodyReader).stop = stop
 	}
 	return res, nil
 }
@@ -234,8 +237,12 @@ func (c *directConn) readHead(req *http.Request, s *Send) (*http.Response, error
 // body makes the connection come back to the pool once the reply was read, unless it is
 // of no more use.
 func (d *directSender) body(c *directConn, res *http.Response, whole bool) *http.Response {
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		res.Body = &directTunnel{gateConn: c.gateConn, br: c.br}
+		return res
+	}
 	owner := d
-	if !whole || res.Close || res.StatusCode == http.StatusSwitchingProtocols {
+	if !whole || res.Close {
 		owner = nil
 	}
 	b := &directBodyReader{Reader: res.Body, conn: c, pool: owner}
@@ -245,6 +252,23 @@ func (d *directSender) body(c *directConn, res *http.Response, whole bool) *http
 	}
 	res.Body = b
 	return res
+}
+
+// directTunnel is the body of a reply that changes protocols: the connection itself, with
+// what came behind the head.
+type directTunnel struct {
+	*gateConn
+	br   *bufio.Reader
+	stop func() bool // ends the watch on the request's context
+}
+
+// Read implements io.Reader.
+func (t *directTunnel) Read(p []byte) (int, error) { return t.br.Read(p) }
+
+// Close implements io.Closer.
+func (t *directTunnel) Close() error {
+	t.stop()
+	return t.gateConn.Close()
 }
 
 // directBodyReader is the body of a reply. It is read and closed by one goroutine.

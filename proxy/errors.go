@@ -27,6 +27,10 @@ var (
 	errTooLarge = errors.New("the body is too large")
 	// errStatus: the reply's status is none.
 	errStatus = errors.New("the upstream answered with a status that is none")
+	// errSwitch: the upstream changed protocols, and not to what was asked for.
+	errSwitch = errors.New("the upstream changed to a protocol that nobody asked for")
+	// errTunnel: one side of a tunnel broke off.
+	errTunnel = errors.New("one side of the tunnel broke off")
 	// errBody: the caller's body could not be read to its end.
 	errBody = errors.New("the request body broke off")
 )

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/textproto"
 	"sync"
@@ -35,6 +36,7 @@ type exchange struct {
 	// writer is whom the caller's certificate names; nil where certificates mean
 	// nothing.
 	writer   *auth.Principal
+	upgrade  bool // it asks to become a tunnel
 	fenced   bool
 	fence    fence
 	attempt  tokens.Attempt
@@ -42,6 +44,7 @@ type exchange struct {
 	outcome  tokens.Outcome
 	decision telemetry.Decision
 	code     string
+	took     time.Duration // to the head of the answer, where more followed it
 	// would is the code of a refusal that a route which observes has not made, and
 	// overtaken tells that one was due after the admission. late tells that a record
 	// is being made that nobody waits for.
@@ -67,6 +70,7 @@ type exchange struct {
 	// cause is why the exchange was stopped, the first one counts.
 	cause  error
 	cancel context.CancelCauseFunc
+	caller net.Conn // once it was taken from the server, for a tunnel
 	// timer bounds the wait for the reply's head, then each pause in its body.
 	timer    *time.Timer
 	reading  bool // the caller's body is being received
@@ -112,6 +116,9 @@ func (ex *exchange) stop(cause error) {
 	if ex.talking {
 		// A caller that does not read must not keep a newer generation waiting.
 		_ = ex.rc.SetWriteDeadline(longAgo) // else the idle timeout ends it
+	}
+	if ex.caller != nil {
+		_ = ex.caller.SetDeadline(longAgo) // else the idle timeout ends it
 	}
 	ex.send.Abort()
 	if ex.cancel != nil {
@@ -166,9 +173,10 @@ func (ex *exchange) begin(cancel context.CancelCauseFunc) bool {
 // Gate implements Watcher. An observed write passes it whatever it says.
 func (ex *exchange) Gate() bool { return !ex.fenced || ex.attempt.Gate() || ex.rt.Observe }
 
-// SentWhole implements Watcher. The route's timeout runs from here.
+// SentWhole implements Watcher. The route's timeout runs from here. An upgrade is never
+// whole: whatever its caller sends belongs to it.
 func (ex *exchange) SentWhole() {
-	if ex.fenced {
+	if ex.fenced && !ex.upgrade {
 		ex.attempt.SentWhole()
 	}
 	ex.mu.Lock()

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -138,7 +139,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ex.rt = rt
-	ex.fenced = refused == nil && rt.fences(r)
+	ex.upgrade = refused == nil && r.Header["Upgrade"] != nil
+	ex.fenced = refused == nil && (rt.fences(r) || ex.upgrade && rt.Fencing != FencingOff)
 	defer ex.account()
 	defer ex.finish()
 	if ex.trace(); ex.span != nil {
@@ -177,7 +179,7 @@ func (ex *exchange) account() {
 	if !ex.counts() {
 		return
 	}
-	ex.rt.metrics.Finished(ex.decision, time.Since(ex.start).Seconds(), ex.traceID)
+	ex.rt.metrics.Finished(ex.decision, cmp.Or(ex.took, time.Since(ex.start)).Seconds(), ex.traceID)
 	if ex.code != "" {
 		ex.rt.metrics.Rejected(ex.code)
 	}

@@ -69,7 +69,7 @@ func (ex *exchange) reply(res *http.Response) {
 	if res.StatusCode == http.StatusNotModified && ex.r.ProtoMajor == 1 {
 		describeUnsent(h)
 	}
-	if ex.broken() && ex.r.ProtoMajor == 1 {
+	if (ex.broken() || ex.r.Header["Upgrade"] != nil) && ex.r.ProtoMajor == 1 {
 		h["Connection"] = []string{"close"}
 	}
 	announced := ex.announce(h, res.Trailer)
@@ -129,9 +129,13 @@ func (ex *exchange) settleEarly(o tokens.Outcome) {
 		ex.record(s)
 	}
 	ex.settle(o)
-	if ex.broken() && ex.r.ProtoMajor == 1 && ex.complete && ex.rc.Flush() == nil {
+	if ex.broken() && ex.complete && ex.rc.Flush() == nil {
 		// The caller is still sending: it must find the reply, not a reset.
-		ex.partWays(ex.unbounded && ex.r.ProtoMinor > 0)
+		if ex.r.ProtoMajor == 1 {
+			ex.partWays(ex.unbounded && ex.r.ProtoMinor > 0)
+		} else if !ex.unbounded {
+			ex.partStream()
+		}
 	}
 }
 
@@ -236,7 +240,7 @@ func reason(err error) string {
 	if errors.As(err, &fault) {
 		return fault.Error()
 	}
-	for _, known := range []error{errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errTooLarge, errBody} {
+	for _, known := range []error{errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errSwitch, errTunnel, errTooLarge, errBody} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -68,6 +68,10 @@ type Route struct {
 	Retention  time.Duration
 	StoreReply bool
 	MaxReply   int64
+	// WebSocket lets an upgrade to it through. It is judged like a write whatever
+	// Methods says, is under way for as long as the connection lives, and is cut at
+	// a takeover.
+	WebSocket bool
 	// ForwardFence sends the fence headers on to the upstream.
 	ForwardFence bool
 

@@ -12,7 +12,9 @@ import (
 // a byte has gone out, follows no redirect, and adds no coding of its own.
 type Sender interface {
 	// Send sends req and returns the reply's head. The body is s.Body if that is
-	// set, else req.Body. After an error s.Touched says whether anything may
+	// set, else req.Body. The Body of a reply with status 101 is the connection, to be
+	// written as well: an io.Writer with a CloseWrite, and what is written there
+	// belongs to the request and passes its gate. After an error s.Touched says whether anything may
 	// have reached the wire.
 	Send(req *http.Request, s *Send) (*http.Response, error)
 	// CloseIdle closes the connections that nobody uses.
@@ -87,6 +89,17 @@ func (s *Send) Abort() {
 	s.mu.Unlock()
 	if c != nil {
 		c.reset(s)
+	}
+}
+
+// Finish closes the connection of a request that both sides have ended. When it returns
+// nothing that was written is left on this side.
+func (s *Send) Finish() {
+	s.mu.Lock()
+	c := s.conn
+	s.mu.Unlock()
+	if c != nil {
+		c.deliver()
 	}
 }
 

@@ -26,8 +26,9 @@ func (t *table) find(r *http.Request) (*route, *answer) {
 		return nil, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}
 	case rt == nil:
 		return nil, &answer{code: wire.CodeNoRoute, detail: "no configured route matches this host and path; nothing is passed through without one"}
-	case r.Header["Upgrade"] != nil:
-		return rt, &answer{code: wire.CodeRequestInvalid, detail: errUpgrade.Error()}
+	}
+	if err := checkUpgrade(rt, r); err != nil {
+		return rt, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}
 	}
 	return rt, nil
 }
@@ -81,6 +82,8 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 		return nil, whole, ex.fenceRequired()
 	case err != nil:
 		return nil, whole, &answer{code: wire.CodeFenceInvalid, detail: err.Error()}
+	case ex.upgrade && ex.fence.key != "":
+		return nil, whole, &answer{code: wire.CodeFenceInvalid, detail: ex.p.fences.names[3] + " " + errUpgradeKey.Error()}
 	}
 	at := &ex.attempt
 	if at.Job, refused = ex.job(); refused != nil {
@@ -96,7 +99,7 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 		ex.r.ContentLength = -1
 	}
 	ctx, authority := ex.r.Context(), ex.p.authority
-	keyless := ex.rt.RequireKey && ex.fence.key == ""
+	keyless := ex.rt.RequireKey && ex.fence.key == "" && !ex.upgrade
 	if !whole || keyless {
 		if err := ex.watch(ctx); err != nil {
 			return nil, whole, ex.judged(err)
@@ -168,7 +171,7 @@ func (ex *exchange) forward() {
 		return
 	}
 	ex.send.Watcher, ex.send.Cancel = ex, cancel
-	ex.send.Once = ex.fenced || ex.would != "" || !isRead(ex.r.Method)
+	ex.send.Once = ex.fenced || ex.upgrade || ex.would != "" || !isRead(ex.r.Method)
 	if ex.streamed || len(ex.send.Body) > smallBody {
 		ex.send.Stall = ex.rt.IdleTimeout
 	}
@@ -179,8 +182,10 @@ func (ex *exchange) forward() {
 	if ex.fenced {
 		ex.rt.metrics.Upstream(time.Since(began).Seconds(), ex.traceID)
 	}
-	if err == nil && (res.StatusCode < 200 || res.StatusCode > 999) {
-		err = errors.Join(errStatus, res.Body.Close())
+	if err == nil {
+		if bad := ex.checkStatus(res); bad != nil {
+			err = errors.Join(bad, res.Body.Close())
+		}
 	}
 	if err != nil {
 		up.End()
@@ -189,6 +194,10 @@ func (ex *exchange) forward() {
 	}
 	up.SetStatus(res.StatusCode)
 	up.End()
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		ex.tunnel(res)
+		return
+	}
 	ex.reply(res)
 }
 
@@ -210,6 +219,9 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 	}
 	if rt.PreserveHost {
 		req.Host = r.Host
+	}
+	if ex.upgrade {
+		askUpgrade(req.Header)
 	}
 	switch {
 	case ex.streamed:

@@ -28,6 +28,7 @@ func held(t *testing.T, top ...string) (r *rig, arrived <-chan struct{}, let fun
 	t.Cleanup(slow.Close)
 	t.Cleanup(let)
 	r = newRig(t)
+	r.slow = slow.URL
 	r.configure("  - name: slow\n    upstream: "+slow.URL+"\n", top...)
 	return r, began, let
 }
@@ -107,4 +108,37 @@ func TestStreamsOfOneHTTP2ConnectionEndBeforeTheProxyDoes(t *testing.T) {
 	if clean := <-stopped; !clean {
 		t.Error("the drain broke something off")
 	}
+}
+
+func TestAReloadChangesTheLimitsOfWritesInFlight(t *testing.T) {
+	r, arrived, let := held(t)
+	r.start()
+	var under sync.WaitGroup
+	under.Go(func() { r.post(http.DefaultClient, r.dataURL(), "j") })
+	<-arrived
+	refused := func(job, say string) {
+		t.Helper()
+		if got := r.post(http.DefaultClient, r.dataURL(), job); got.StatusCode != 503 || !strings.Contains(got.body, say) {
+			t.Errorf("got %d %s", got.StatusCode, got.body)
+		}
+	}
+	routes := strings.Replace(r.route("slow"), r.up.URL+"/slow", r.slow, 1)
+	r.configure(routes, "limits: {max_in_flight_per_job: 1}")
+	r.reload()
+	refused("j", "too many writes of this job")
+	r.configure(routes, "limits: {max_in_flight: 1}")
+	r.reload()
+	refused("k", "1 requests are being served already")
+	r.configure(routes)
+	r.reload()
+	for _, job := range []string{"j", "k"} {
+		under.Go(func() {
+			if got := r.post(http.DefaultClient, r.dataURL(), job); got.StatusCode != 200 {
+				t.Errorf("got %d %s", got.StatusCode, got.body)
+			}
+		})
+		<-arrived
+	}
+	let()
+	under.Wait()
 }

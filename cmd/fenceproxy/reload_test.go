@@ -1,8 +1,11 @@
 package main
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/config"
 	"github.com/fenceproxy/fenceproxy/internal/certs"
+	"github.com/fenceproxy/fenceproxy/internal/certs/certstest"
 )
 
 func TestAReloadTakesOverRoutesAndBounds(t *testing.T) {
@@ -179,5 +183,42 @@ func TestReloadsAtOnceUnderLoad(t *testing.T) {
 	load.Wait()
 	if got := r.metric(`fenceproxy_config_reloads_total{result="ok"}`); got != "200" {
 		t.Errorf("%s reloads, want 200", got)
+	}
+}
+
+func TestAReloadTakesOtherPrincipals(t *testing.T) {
+	r := newRig(t)
+	list := func(token string) {
+		t.Helper()
+		sum := sha256.Sum256([]byte(token))
+		certstest.WriteFile(t, filepath.Join(r.dir, "auth.yaml"), fmt.Appendf(nil, "principals: [{name: a, token_sha256: %x, roles: [worker]}]\n", sum))
+	}
+	claims := func(token string) int {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPost, "http://"+r.d.controlAddr()+"/v1/lease/claim", strings.NewReader(`{"job_id":"j","owner":"o","ttl_ms":60000,"claim_id":"c"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		return r.do(http.DefaultClient, req).StatusCode
+	}
+	list("first")
+	r.configure(r.route("a"), "auth: {file: DIR/auth.yaml}")
+	r.start()
+	if got := claims("first"); got != 201 {
+		t.Fatalf("got %d", got)
+	}
+	certstest.WriteFile(t, filepath.Join(r.dir, "auth.yaml"), []byte("principals: [{name: a}]\n"))
+	r.refused("auth.yaml:1:14: principals[0].roles")
+	if got := claims("first"); got != 200 {
+		t.Errorf("after a refused reload: %d", got)
+	}
+	list("second")
+	if got := claims("second"); got != 401 {
+		t.Errorf("before the reload: %d", got)
+	}
+	r.reload()
+	if first, second := claims("first"), claims("second"); first != 401 || second != 200 {
+		t.Errorf("after the reload: %d for the old token, %d for the new one", first, second)
 	}
 }

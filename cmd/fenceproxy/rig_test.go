@@ -25,6 +25,7 @@ type rig struct {
 	file string
 	logs lockedBuffer
 	up   *httptest.Server
+	slow string // URL of an upstream whose answers are held
 	d    *daemon
 	stop func() bool
 }

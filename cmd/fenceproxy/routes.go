@@ -47,6 +47,7 @@ func proxyRoute(r config.Route, secure *certs.Client, pool *senders) (proxy.Rout
 		StripPath: r.StripPath, PreserveHost: r.PreserveHost,
 		Sender:    pool.sender(r, upstream, secure),
 		Namespace: r.Namespace, Fencing: fencing[r.Fencing], Methods: r.Methods,
+		WebSocket:    r.WebSocket,
 		Observe:      r.Enforcement == config.EnforcementObserve,
 		IssuedOnly:   r.Generations == config.GenerationsIssued,
 		RequireLease: r.RequireLease, LiveLease: r.LiveLease,

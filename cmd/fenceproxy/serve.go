@@ -50,7 +50,14 @@ restart, is logged, and the running configuration stays.`,
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg, log, level, load)
+			again := load
+			if file == "" {
+				again = func() (*config.Config, error) {
+					log.Info("started without a file: only the files that FENCEPROXY_ variables name are read again")
+					return load()
+				}
+			}
+			return serve(cmd.Context(), cfg, log, level, again)
 		},
 	}
 	f := cmd.Flags()

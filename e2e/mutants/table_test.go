@@ -41,7 +41,7 @@ var (
 )
 
 func mutants() []mutant {
-	return slices.Concat(authorityMutants(), proxyMutants(), storeMutants(), keyMutants())
+	return slices.Concat(authorityMutants(), proxyMutants(), storeMutants(), keyMutants(), doorMutants())
 }
 
 func authorityMutants() []mutant {
@@ -136,7 +136,7 @@ func storeMutants() []mutant {
 
 // wholeMutants are noticed from outside, by the tests of the built program.
 func wholeMutants() []mutant {
-	return append(wholeKeyMutants(), []mutant{
+	return append(append(wholeKeyMutants(), wholeDoorMutants()...), []mutant{
 		{name: "program without the barrier", edits: barrierRemoved,
 			pkg: "e2e", test: "TestTheNewerWriteWaitsForTheOlderOnesAnswer", whole: true},
 		{name: "program without the barrier under load", edits: barrierRemoved,

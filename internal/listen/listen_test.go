@@ -240,6 +240,19 @@ func TestSilentHandshakesDoNotKeepHonestOnesOut(t *testing.T) {
 	}
 }
 
+// atRest counts the idle connections.
+func (s *stand) atRest() (n int) {
+	r := &s.ln.conns
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.all {
+		if c.idle.Load() != 0 {
+			n++
+		}
+	}
+	return n
+}
+
 func TestTheConnectionThatWasIdleForLongestMakesRoom(t *testing.T) {
 	s := stood(t, false, Options{MaxConns: 20})
 	var idle []net.Conn
@@ -250,6 +263,8 @@ func TestTheConnectionThatWasIdleForLongestMakesRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		idle = append(idle, c)
+		// The answer may be here before the server has noted that nothing is left to do.
+		eventually(t, "the connections are at rest", func() bool { return s.atRest() == len(idle) })
 	}
 	if got := s.post(false, http1); got != "proto=1 tls=false body=x" {
 		t.Errorf("the handler saw %q", got)

@@ -125,13 +125,13 @@ func (j *judge) header(p []byte, i int) int {
 		c := p[i]
 		switch j.state {
 		case stateLine:
-			switch t := tokens[c]; {
+			t := tokens[c]
+			switch {
 			case t != 0:
-				j.state, j.at = stateName, 0
-				j.keep = t == 'c' || t == 't' || t == 'h' || t == 'u'
 			case c == '\r':
 				j.state = stateEndLF
 				i++
+				continue
 			case c == '\n':
 				return j.condemn(FaultLineEnd, i, lineEmpty)
 			case c == ' ' || c == '\t':
@@ -139,9 +139,11 @@ func (j *judge) header(p []byte, i int) int {
 			default:
 				return j.condemn(FaultName, i, lineEmpty)
 			}
+			j.state, j.at = stateName, 0
+			j.keep = t == 'c' || t == 't' || t == 'h' || t == 'u'
+			fallthrough
 		case stateName:
-			i = j.readName(p, i)
-			if i == len(p) {
+			if i = j.readName(p, i); i == len(p) {
 				return i
 			}
 			switch p[i] {
@@ -155,24 +157,25 @@ func (j *judge) header(p []byte, i int) int {
 				return j.condemn(f, i, lineText)
 			}
 			j.state = stateBlank
-			i++
+			if i++; i == len(p) {
+				return i
+			}
+			fallthrough
 		case stateBlank:
-			if c == ' ' || c == '\t' {
-				i++
-				if j.field == fieldOther {
-					j.state = stateValue // which may begin with more
+			for p[i] == ' ' || p[i] == '\t' {
+				if i++; i == len(p) {
+					return i
 				}
+			}
+			j.at, j.digits, j.state = 0, 0, stateValue
+			if j.field == fieldLength {
+				j.state = stateLength
+				continue
+			} else if j.field == fieldCoding {
+				j.state = stateCoding
 				continue
 			}
-			j.at, j.digits = 0, 0
-			switch j.field {
-			case fieldLength:
-				j.state = stateLength
-			case fieldCoding:
-				j.state = stateCoding
-			default:
-				j.state = stateValue
-			}
+			fallthrough
 		case stateValue:
 			if i += textLength(p[i:], 0x20); i == len(p) {
 				return i

@@ -137,7 +137,12 @@ func (j *job) overtake(floor Generation) (cut []Cutter) {
 // refused before its body is read, and has it cut when it becomes stale meanwhile.
 // Nothing waits for it. End it with Unwatch or Admit. The error is a *Refusal or
 // wraps ErrStoreUnavailable.
-func (a *Authority) Watch(ctx context.Context, at *Attempt) error {
+func (a *Authority) Watch(ctx context.Context, at *Attempt) (err error) {
+	defer func() {
+		if err != nil {
+			a.forget(at.Job)
+		}
+	}()
 	checkedLive := false
 	for {
 		s := a.shardOf(at.Job)
@@ -167,15 +172,36 @@ func (a *Authority) Watch(ctx context.Context, at *Attempt) error {
 
 // Unwatch ends a Watch. It may be called more than once.
 func (a *Authority) Unwatch(at *Attempt) {
+	if a.unwatch(at) {
+		a.forget(at.Job)
+	}
+}
+
+// unwatch reports whether the attempt was watching.
+func (a *Authority) unwatch(at *Attempt) bool {
 	if at.shard == nil {
-		return
+		return false
 	}
 	at.shard.mu.Lock()
-	if at.stage == stageWatching {
-		at.stage = stageNone
-		at.job.watchers.remove(at)
+	defer at.shard.mu.Unlock()
+	if at.stage != stageWatching {
+		return false
 	}
-	at.shard.mu.Unlock()
+	at.stage = stageNone
+	at.job.watchers.remove(at)
+	return true
+}
+
+// forget drops what was made in memory for a write that came to nothing, if the store has
+// never heard of its job. Anybody can make up ids.
+func (a *Authority) forget(key Job) {
+	s := a.shardOf(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[key]; j != nil {
+		j.unwanted = true
+		s.drop(j)
+	}
 }
 
 // judgeStored judges by the store's record and time, without changing anything.
@@ -216,7 +242,7 @@ func (a *Authority) staleOr(at *Attempt, err error) error {
 // Settle whatever happens. After an error it is not: a *Refusal, one that wraps
 // ErrStoreUnavailable, or the cause of ctx when that ended first.
 func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
-	a.Unwatch(at)
+	a.unwatch(at)
 	return a.admit(ctx, at, true)
 }
 
@@ -230,7 +256,12 @@ func (a *Authority) Ready(ctx context.Context, at *Attempt) error {
 }
 
 // admit is Admit, or with register unset Ready.
-func (a *Authority) admit(ctx context.Context, at *Attempt, register bool) error {
+func (a *Authority) admit(ctx context.Context, at *Attempt, register bool) (err error) {
+	defer func() {
+		if err != nil {
+			a.forget(at.Job)
+		}
+	}()
 	s := a.shardOf(at.Job)
 	var started time.Time
 	waited := at.Waited

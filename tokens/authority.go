@@ -95,6 +95,9 @@ type job struct {
 	// a goroutine is serving it.
 	queue []*operation
 	busy  bool
+	// unwanted tells that whoever made the job wants it no more; it is dropped if
+	// the store does not know it.
+	unwanted bool
 
 	// attempts in flight, and watchers: writes whose body is still being
 	// received. older counts the attempts below the floor.
@@ -180,6 +183,7 @@ func (a *Authority) shardOf(key Job) *shard {
 // job returns the job, made if need be. The shard is locked.
 func (s *shard) job(key Job, most int) *job {
 	if j := s.jobs[key]; j != nil {
+		j.unwanted = false
 		return j
 	}
 	if len(s.jobs) >= most {
@@ -202,6 +206,14 @@ func (s *shard) evict() {
 				return
 			}
 		}
+	}
+}
+
+// drop forgets a job that forget was asked for, once nothing of it is under way. The shard
+// is locked.
+func (s *shard) drop(j *job) {
+	if j.unwanted && j.version == 0 && j.idle() && s.jobs[j.key] == j {
+		delete(s.jobs, j.key)
 	}
 }
 
@@ -322,6 +334,7 @@ func (a *Authority) serveMine(s *shard, j *job) {
 		go a.serve(s, j)
 	} else {
 		j.busy = false
+		s.drop(j)
 	}
 	s.mu.Unlock()
 }
@@ -333,6 +346,7 @@ func (a *Authority) serveBatch(s *shard, j *job) bool {
 	batch := j.batch()
 	if len(batch) == 0 {
 		j.busy = false
+		s.drop(j)
 		s.mu.Unlock()
 		return false
 	}

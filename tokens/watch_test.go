@@ -1,6 +1,7 @@
 package tokens_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,4 +185,29 @@ func TestAReadyWriteIsJudgedByItsKeyWithoutStartingIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.finish(p.begin(keyed(7, "free")), applied()) // it was not taken
+}
+
+// Anybody can make up ids of jobs.
+func TestARefusedWriteOfAJobThatNobodyKnowsLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, tokens.Options{})
+		p.admit(7)
+		for i := range 1000 {
+			w := newWrite(tokens.Job{ID: fmt.Sprintf("made-up-%d", i)}, 3)
+			w.IssuedOnly = i%3 == 0
+			err := p.Watch(t.Context(), &w.Attempt)
+			if w.IssuedOnly {
+				wantErr(t, err, tokens.ErrUnknownJob)
+				wantErr(t, p.Admit(t.Context(), &w.Attempt), tokens.ErrUnknownJob)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			p.Unwatch(&w.Attempt) // its body never came
+		}
+		synctest.Wait()
+		if n := p.Remembered(); n != 1 {
+			t.Errorf("%d jobs are in memory, want the one that there is", n)
+		}
+		p.admit(8)
+	})
 }

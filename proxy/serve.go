@@ -62,8 +62,8 @@ func (ex *exchange) serve() {
 }
 
 // admit is the only way to an upstream. It returns what was received of the body, and
-// whether that is all, also beside a refusal. A request that the route does not fence is let through as it is;
-// a write is judged before its body is read, and admitted after.
+// whether that is all, also beside a refusal. A request that the route does not fence is
+// let through as it is; a write is judged before its body is read, and admitted after.
 func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	whole = ex.r.ContentLength == 0
 	if !ex.fenced {
@@ -96,7 +96,7 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 
 	if ex.r.ProtoMajor == 2 && ex.r.ContentLength == 0 && ex.r.Header["Content-Length"] != nil {
 		// Data may follow all the same, and then reading them fails.
-		ex.r.ContentLength = -1
+		ex.r.ContentLength, whole = -1, false
 	}
 	ctx, authority := ex.r.Context(), ex.p.authority
 	keyless := ex.rt.RequireKey && ex.fence.key == "" && !ex.upgrade

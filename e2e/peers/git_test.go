@@ -58,7 +58,7 @@ func (s *gitStage) fenced(l daemon.Lease, dir string, args ...string) *process {
 	s.Helper()
 	return s.startGit(dir, append([]string{
 		"-c", "http.extraHeader=Fence-Job-Id: " + l.Job, "-c", fmt.Sprintf("http.extraHeader=Fence-Generation: %d", l.Generation),
-		"-c", "http.postBuffer=65536", // what is larger is sent chunked
+		"-c", "http.postBuffer=131072", // what is larger is sent chunked
 	}, args...)...)
 }
 

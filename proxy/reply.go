@@ -134,7 +134,7 @@ func (ex *exchange) settleEarly(o tokens.Outcome) {
 		if ex.r.ProtoMajor == 1 {
 			ex.partWays(ex.unbounded && ex.r.ProtoMinor > 0)
 		} else if !ex.unbounded {
-			ex.partStream()
+			ex.partStream(false)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 const headroom = 64 << 20
 
 // collector sets the pace of the garbage collection after each one: GOGC is what makes
-// the headroom, but never below 100, so that a large heap is collected at Go's own pace.
+// the headroom, but at most 400, and never below 100, so that a large heap is collected at Go's own pace.
 // GOMEMLIMIT, if it is set, is obeyed all the same.
 type collector struct {
 	mu      sync.Mutex
@@ -59,6 +59,7 @@ func (c *collector) stop() {
 
 // percentFor is the GOGC that gives a heap with so many live bytes its headroom.
 func percentFor(live uint64) int {
-	const least = 1 << 20 // less is a heap that was never collected
-	return int(max(100, 100*headroom/max(live, least)))
+	// Go multiplies it with 4 MiB at least, and before the first collection
+	// nothing is known to be live.
+	return int(min(400, max(100, 100*headroom/max(live, 1))))
 }

@@ -18,7 +18,7 @@ func TestASmallHeapGetsHeadroomAndALargeOneGoesOwnPace(t *testing.T) {
 	for _, c := range []struct {
 		live uint64
 		want int
-	}{{0, 6400}, {4 << 20, 1600}, {16 << 20, 400}, {64 << 20, 100}, {1 << 40, 100}} {
+	}{{0, 400}, {4 << 20, 400}, {16 << 20, 400}, {32 << 20, 200}, {64 << 20, 100}, {1 << 40, 100}} {
 		if got := percentFor(c.live); got != c.want {
 			t.Errorf("%d live bytes get GOGC=%d, want %d", c.live, got, c.want)
 		}

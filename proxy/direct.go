@@ -12,6 +12,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -86,7 +87,10 @@ func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) 
 	}
 	ctx := req.Context()
 	// Reading and writing below know nothing of the context, nor does the body.
-	stop := context.AfterFunc(ctx, s.Abort)
+	stop := func() bool { return true }
+	if !s.Aborted {
+		stop = context.AfterFunc(ctx, s.Abort)
+	}
 	res, err := d.send(ctx, req, s)
 	if err != nil {
 		stop()
@@ -216,6 +220,15 @@ func (d *directSender) connect(ctx context.Context) (*directConn, error) {
 func (c *directConn) readHead(req *http.Request, s *Send) (*http.Response, error) {
 	for range maxInterim {
 		c.limit.N = maxReplyHeader
+		if _, err := c.br.Peek(1); err == io.EOF {
+			return nil, fmt.Errorf("read reply: %w", io.ErrUnexpectedEOF)
+		} else if err != nil {
+			return nil, fmt.Errorf("read reply: %w", err)
+		}
+		if res := readPlainHead(c.br, req); res != nil {
+			c.limit.N = 1<<63 - 1
+			return res, nil
+		}
 		res, err := http.ReadResponse(c.br, req)
 		if err != nil {
 			if c.limit.N <= 0 {
@@ -245,8 +258,9 @@ func (d *directSender) body(c *directConn, res *http.Response, whole bool) *http
 	if !whole || res.Close {
 		owner = nil
 	}
-	b := &directBodyReader{Reader: res.Body, conn: c, pool: owner}
-	if res.Body == http.NoBody {
+	b := &directBodyReader{source: res.Body, left: res.ContentLength, conn: c, pool: owner}
+	if res.Body == http.NoBody || res.Body == nil && res.ContentLength == 0 {
+		res.Body = http.NoBody
 		_ = b.end(true) // the reply is complete either way
 		return res
 	}
@@ -273,19 +287,40 @@ func (t *directTunnel) Close() error {
 
 // directBodyReader is the body of a reply. It is read and closed by one goroutine.
 type directBodyReader struct {
-	io.Reader
-	conn *directConn // nil once it was given away
-	pool *directSender
-	stop func() bool // ends the watch on the request's context
+	// source is net/http's reader of the body; without one there are left bytes.
+	source io.Reader
+	left   int64
+	conn   *directConn // nil once it was given away
+	pool   *directSender
+	stop   func() bool // ends the watch on the request's context
 }
 
 // Read implements io.Reader.
 func (b *directBodyReader) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
+	n, err := b.next(p)
 	if err == io.EOF {
 		_ = b.end(true) // the reply is complete either way
 	} else if err != nil {
 		_ = b.end(false) // the error that counts is err
+	}
+	return n, err
+}
+
+func (b *directBodyReader) next(p []byte) (int, error) {
+	switch {
+	case b.source != nil:
+		return b.source.Read(p)
+	case b.left == 0:
+		return 0, io.EOF
+	case b.conn == nil:
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.conn.br.Read(p[:min(int64(len(p)), b.left)])
+	switch b.left -= int64(n); {
+	case b.left == 0:
+		return n, io.EOF
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
 	}
 	return n, err
 }
@@ -435,7 +470,9 @@ func compose(b []byte, req *http.Request, body []byte) ([]byte, error) {
 		}
 	}
 	if len(body) > 0 || req.TransferEncoding != nil || req.Method == http.MethodPost || req.Method == http.MethodPut || req.Method == http.MethodPatch {
-		b = fmt.Appendf(b, "Content-Length: %d\r\n", len(body))
+		b = append(b, "Content-Length: "...)
+		b = strconv.AppendInt(b, int64(len(body)), 10)
+		b = append(b, "\r\n"...)
 	}
 	b = append(b, "\r\n"...)
 	return append(b, body...), nil

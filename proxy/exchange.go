@@ -53,6 +53,7 @@ type exchange struct {
 	late      bool
 
 	send   Send
+	way    way
 	digest bodyDigest // of the caller's body; nil for a write without a key
 	early  tokens.Settlement
 	// complete tells that a reply was passed on whole, unbounded that it has no

@@ -39,6 +39,9 @@ type Send struct {
 	// request's context.
 	Watcher Watcher
 	Cancel  context.CancelCauseFunc
+	// Aborted tells that whoever ends that context calls Abort too, so that a sender
+	// need not watch it.
+	Aborted bool
 	// Body is the whole body of the request, if it is in memory and does not
 	// come from the request.
 	Body []byte

@@ -152,11 +152,11 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 func (ex *exchange) forward() {
 	// An admitted write goes on to its outcome when its caller hangs up; a read, or
 	// whatever is not fenced, ends with its caller.
-	parent := context.Background() // stop ends it
-	if !ex.fenced {
-		parent = ex.r.Context()
+	var ctx context.Context = &ex.way // stop ends it, and aborts the send
+	cancel := ex.way.cancel
+	if ex.send.Aborted = ex.fenced; !ex.fenced {
+		ctx, cancel = context.WithCancelCause(ex.r.Context())
 	}
-	ctx, cancel := context.WithCancelCause(parent)
 	if !ex.begin(cancel) {
 		ex.failed(ex.stopped())
 		return

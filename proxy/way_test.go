@@ -1,0 +1,29 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestAWayEndsForWhoeverWaitsWheneverItIsAsked(t *testing.T) {
+	var w way
+	child, cancel := context.WithTimeout(&w, time.Hour)
+	defer cancel()
+	if err := errors.Join(w.Err(), child.Err()); err != nil {
+		t.Errorf("it has ended before it was cancelled: %v", err)
+	}
+	before := w.Done()
+	for range 2 {
+		w.cancel(errTimeout)
+	}
+	<-before
+	<-child.Done()
+	if !errors.Is(w.Err(), context.Canceled) || !errors.Is(child.Err(), context.Canceled) {
+		t.Errorf("got %v and %v", w.Err(), child.Err())
+	}
+	var late way
+	late.cancel(nil)
+	<-late.Done()
+}

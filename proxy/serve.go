@@ -189,7 +189,7 @@ func (ex *exchange) forward() {
 	}
 	if err != nil {
 		up.End()
-		ex.failed(errors.Join(context.Cause(ctx), err))
+		ex.failed(errors.Join(causeOf(ctx), err))
 		return
 	}
 	up.SetStatus(res.StatusCode)

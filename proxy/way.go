@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -11,20 +12,34 @@ import (
 // does, and senders that share connections. Its zero value is ready.
 type way struct {
 	mu    sync.Mutex
-	ended bool
+	cause error         // why it ended
 	done  chan struct{} // made when it is asked for
 }
 
 var _ context.Context = (*way)(nil)
 
-// cancel ends it. Why it was ended only the exchange knows.
-func (w *way) cancel(error) {
+// cancel ends it; the first cause counts.
+func (w *way) cancel(cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.ended && w.done != nil {
+	if w.cause != nil {
+		return
+	}
+	w.cause = cmp.Or(cause, context.Canceled)
+	if w.done != nil {
 		close(w.done)
 	}
-	w.ended = true
+}
+
+// causeOf is context.Cause for the contexts of exchanges.
+func causeOf(ctx context.Context) error {
+	w, ok := ctx.(*way)
+	if !ok {
+		return context.Cause(ctx)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cause
 }
 
 // Done implements context.Context.
@@ -33,7 +48,7 @@ func (w *way) Done() <-chan struct{} {
 	defer w.mu.Unlock()
 	if w.done == nil {
 		w.done = make(chan struct{})
-		if w.ended {
+		if w.cause != nil {
 			close(w.done)
 		}
 	}
@@ -44,7 +59,7 @@ func (w *way) Done() <-chan struct{} {
 func (w *way) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended {
+	if w.cause != nil {
 		return context.Canceled
 	}
 	return nil

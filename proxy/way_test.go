@@ -15,15 +15,20 @@ func TestAWayEndsForWhoeverWaitsWheneverItIsAsked(t *testing.T) {
 		t.Errorf("it has ended before it was cancelled: %v", err)
 	}
 	before := w.Done()
-	for range 2 {
-		w.cancel(errTimeout)
-	}
+	w.cancel(errTimeout)
+	w.cancel(errStalled)
 	<-before
 	<-child.Done()
 	if !errors.Is(w.Err(), context.Canceled) || !errors.Is(child.Err(), context.Canceled) {
 		t.Errorf("got %v and %v", w.Err(), child.Err())
 	}
+	if err := causeOf(&w); !errors.Is(err, errTimeout) {
+		t.Errorf("the cause is %v, want %v", err, errTimeout)
+	}
 	var late way
 	late.cancel(nil)
 	<-late.Done()
+	if err := causeOf(&late); !errors.Is(err, context.Canceled) {
+		t.Errorf("without a cause it is %v", err)
+	}
 }

@@ -53,7 +53,7 @@ type exchange struct {
 	late      bool
 
 	send   Send
-	way    way
+	ctx    sendContext
 	digest bodyDigest // of the caller's body; nil for a write without a key
 	early  tokens.Settlement
 	// complete tells that a reply was passed on whole, unbounded that it has no
@@ -195,8 +195,8 @@ func (ex *exchange) SentWhole() {
 	}
 }
 
-// late is called by the register when a bound has passed.
-func (ex *exchange) late(now time.Time) {
+// overdue is called by the register when a bound has passed.
+func (ex *exchange) overdue(now time.Time) {
 	ex.mu.Lock()
 	if ex.pause.passed(now) && ex.reading && ex.cause == nil && !ex.over {
 		ex.pause.Stop()

@@ -92,7 +92,7 @@ func (g *register) look() {
 			return ex.timer.passed(now) || ex.pause.passed(now)
 		})
 		for _, ex := range late {
-			ex.late(now)
+			ex.overdue(now)
 		}
 	}
 	if more {

@@ -152,8 +152,8 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 func (ex *exchange) forward() {
 	// An admitted write goes on to its outcome when its caller hangs up; a read, or
 	// whatever is not fenced, ends with its caller.
-	var ctx context.Context = &ex.way // stop ends it, and aborts the send
-	cancel := ex.way.cancel
+	var ctx context.Context = &ex.ctx // stop ends it, and aborts the send
+	cancel := ex.ctx.cancel
 	if ex.send.Aborted = ex.fenced; !ex.fenced {
 		ctx, cancel = context.WithCancelCause(ex.r.Context())
 	}

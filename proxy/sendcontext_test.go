@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-func TestAWayEndsForWhoeverWaitsWheneverItIsAsked(t *testing.T) {
-	var w way
+func TestASendsContextEndsForWhoeverWaitsWheneverItIsAsked(t *testing.T) {
+	var w sendContext
 	child, cancel := context.WithTimeout(&w, time.Hour)
 	defer cancel()
 	if err := errors.Join(w.Err(), child.Err()); err != nil {
@@ -25,7 +25,7 @@ func TestAWayEndsForWhoeverWaitsWheneverItIsAsked(t *testing.T) {
 	if err := causeOf(&w); !errors.Is(err, errTimeout) {
 		t.Errorf("the cause is %v, want %v", err, errTimeout)
 	}
-	var late way
+	var late sendContext
 	late.cancel(nil)
 	<-late.Done()
 	if err := causeOf(&late); !errors.Is(err, context.Canceled) {

@@ -12,8 +12,6 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -82,7 +80,7 @@ func NewSender(u *url.URL, tlsConfig *tls.Config, idle int) Sender {
 
 // Send implements Sender.
 func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) {
-	if !s.Once || req.Body != nil {
+	if !d.Composes(req, s) {
 		return d.other.Send(req, s)
 	}
 	ctx := req.Context()
@@ -107,10 +105,13 @@ func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) 
 	return res, nil
 }
 
+// Composes implements Composer.
+func (*directSender) Composes(req *http.Request, s *Send) bool { return s.Once && req.Body == nil }
+
 func (d *directSender) send(ctx context.Context, req *http.Request, s *Send) (*http.Response, error) {
 	buf := headBuffers.Get().(*[]byte)
 	defer headBuffers.Put(buf)
-	out, err := compose((*buf)[:0], req, s.Body)
+	out, err := compose((*buf)[:0], req, s)
 	if err != nil {
 		return nil, err
 	}
@@ -285,73 +286,6 @@ func (t *directTunnel) Close() error {
 	return t.gateConn.Close()
 }
 
-// directBodyReader is the body of a reply. It is read and closed by one goroutine.
-type directBodyReader struct {
-	// source is net/http's reader of the body; without one there are left bytes.
-	source io.Reader
-	left   int64
-	conn   *directConn // nil once it was given away
-	pool   *directSender
-	stop   func() bool // ends the watch on the request's context
-}
-
-// Read implements io.Reader.
-func (b *directBodyReader) Read(p []byte) (int, error) {
-	n, err := b.next(p)
-	if err == io.EOF {
-		_ = b.end(true) // the reply is complete either way
-	} else if err != nil {
-		_ = b.end(false) // the error that counts is err
-	}
-	return n, err
-}
-
-func (b *directBodyReader) next(p []byte) (int, error) {
-	switch {
-	case b.source != nil:
-		return b.source.Read(p)
-	case b.left == 0:
-		return 0, io.EOF
-	case b.conn == nil:
-		return 0, http.ErrBodyReadAfterClose
-	}
-	n, err := b.conn.br.Read(p[:min(int64(len(p)), b.left)])
-	switch b.left -= int64(n); {
-	case b.left == 0:
-		return n, io.EOF
-	case err == io.EOF:
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
-// Buffered returns how many bytes of the body can at least be read without waiting.
-func (b *directBodyReader) Buffered() int {
-	if b.conn == nil {
-		return 0
-	}
-	return b.conn.br.Buffered()
-}
-
-// Close implements io.Closer. It does not read what is left.
-func (b *directBodyReader) Close() error { return b.end(false) }
-
-func (b *directBodyReader) end(whole bool) error {
-	c := b.conn
-	if c == nil {
-		return nil
-	}
-	b.conn = nil
-	if b.stop != nil {
-		b.stop()
-	}
-	if whole && b.pool != nil && c.exhausted() {
-		b.pool.put(c)
-		return nil
-	}
-	return c.tcp.Close()
-}
-
 // exhausted reports whether nothing more than the reply was received. What is left in a
 // TLS connection does not show on its socket, and would be taken for the next reply.
 func (c *directConn) exhausted() bool {
@@ -433,47 +367,4 @@ func (d *directSender) CloseIdle() {
 		_ = c.Close() // nobody uses it
 	}
 	d.other.CloseIdle()
-}
-
-// headBuffers are what requests are composed in.
-var headBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 2*smallBody); return &b }}
-
-// errNewline is returned for a header that would not end where it seems to. The server
-// lets none in; this is the last wall.
-var errNewline = errors.New("a header has a line break in it")
-
-// compose appends the whole request to b.
-func compose(b []byte, req *http.Request, body []byte) ([]byte, error) {
-	b = append(b, req.Method...)
-	b = append(b, ' ')
-	b = append(b, req.URL.RequestURI()...)
-	b = append(b, " HTTP/1.1\r\nHost: "...)
-	b = append(b, req.Host...)
-	b = append(b, "\r\n"...)
-	for name, values := range req.Header {
-		switch name {
-		case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
-			continue
-		case "User-Agent":
-			if values[0] == "" {
-				continue
-			}
-		}
-		for _, v := range values {
-			if strings.ContainsAny(v, "\r\n") || strings.ContainsAny(name, "\r\n:") {
-				return b, errNewline
-			}
-			b = append(b, name...)
-			b = append(b, ": "...)
-			b = append(b, v...)
-			b = append(b, "\r\n"...)
-		}
-	}
-	if len(body) > 0 || req.TransferEncoding != nil || req.Method == http.MethodPost || req.Method == http.MethodPut || req.Method == http.MethodPatch {
-		b = append(b, "Content-Length: "...)
-		b = strconv.AppendInt(b, int64(len(body)), 10)
-		b = append(b, "\r\n"...)
-	}
-	b = append(b, "\r\n"...)
-	return append(b, body...), nil
 }

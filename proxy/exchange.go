@@ -26,7 +26,7 @@ type exchange struct {
 	rt    *route
 	w     http.ResponseWriter
 	r     *http.Request
-	rc    *http.ResponseController
+	rc    *http.ResponseController // is control, which is here to be allocated with the rest
 	start time.Time
 	span  *telemetry.Span
 	// traceID is of the caller's trace, or of ours.
@@ -66,6 +66,8 @@ type exchange struct {
 	streamed bool
 	prefix   []byte
 	stream   *stream
+
+	control http.ResponseController
 
 	// shard, next and prev are the register's.
 	shard      *registerShard

@@ -133,11 +133,11 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	if at.Waited > 0 {
 		ex.rt.metrics.TakeoverWait(at.Waited.Seconds())
 	}
-	var ref *tokens.Refusal
-	switch {
-	case errors.As(err, &ref) && errors.Is(err, tokens.ErrAlreadyApplied):
-		return body, whole, ex.duplicate(ref, whole)
-	case err != nil:
+	if err != nil {
+		var ref *tokens.Refusal
+		if errors.As(err, &ref) && errors.Is(err, tokens.ErrAlreadyApplied) {
+			return body, whole, ex.duplicate(ref, whole)
+		}
 		return body, whole, ex.judged(err)
 	}
 	ex.admitted = true
@@ -161,6 +161,7 @@ func (ex *exchange) forward() {
 		ex.failed(ex.stopped())
 		return
 	}
+	ex.send.Once = ex.fenced || ex.upgrade || ex.would != "" || !isRead(ex.r.Method)
 	req, refused := ex.outRequest(ctx)
 	if refused != nil {
 		if ex.fenced {
@@ -171,7 +172,6 @@ func (ex *exchange) forward() {
 		return
 	}
 	ex.send.Watcher, ex.send.Cancel = ex, cancel
-	ex.send.Once = ex.fenced || ex.upgrade || ex.would != "" || !isRead(ex.r.Method)
 	if ex.streamed || len(ex.send.Body) > smallBody {
 		ex.send.Stall = ex.rt.IdleTimeout
 	}
@@ -215,13 +215,9 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 	req := &http.Request{
 		Method: r.Method, URL: u, Host: rt.Upstream.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: ex.p.outHeader(rt, r, ex.streamed),
 	}
 	if rt.PreserveHost {
 		req.Host = r.Host
-	}
-	if ex.upgrade {
-		askUpgrade(req.Header)
 	}
 	switch {
 	case ex.streamed:
@@ -237,7 +233,21 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 	case r.Header["Content-Length"] != nil:
 		req.TransferEncoding = announceNothing
 	}
+	// A span adds headers of its own, and so does an upgrade: they need the map.
+	if c, ok := rt.Sender.(Composer); ok && ex.span == nil && !ex.upgrade && c.Composes(req, &ex.send) {
+		ex.send.Fields = ex
+	} else {
+		req.Header = ex.p.outHeader(rt, r, ex.streamed)
+	}
+	if ex.upgrade {
+		askUpgrade(req.Header)
+	}
 	return req.WithContext(ctx), nil
+}
+
+// AppendFields makes the exchange its Send's Fields.
+func (ex *exchange) AppendFields(b []byte) ([]byte, error) {
+	return ex.p.appendHeader(b, ex.rt, ex.r, ex.streamed)
 }
 
 // announceNothing makes the senders say Content-Length: 0 also where the method expects no

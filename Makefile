@@ -44,7 +44,7 @@ lint: ## golangci-lint, as .golangci.yml says
 vuln: ## known vulnerabilities in what is called; needs the network
 	$(GO) run $(GOVULN) ./...
 
-bench: ## the figures, each beside something to compare with; two minutes
+bench: ## the figures, each beside something to compare with; four minutes
 	$(GO) run ./bench
 
 fuzz: ## every fuzz target, FUZZTIME each

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/fenceproxy/fenceproxy/internal/framing"
@@ -145,6 +145,11 @@ func (ex *exchange) copyBody(res *http.Response) error {
 	if res.Body == http.NoBody {
 		return nil
 	}
+	if b, ok := res.Body.(*directBodyReader); ok {
+		if passed, gone := b.pass(ex.w.Write); passed {
+			return gone // it came with its head, so nothing has to be waited for
+		}
+	}
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	p := &pacer{w: ex.w, rc: ex.rc}
@@ -195,8 +200,8 @@ func buffered(body io.Reader) int64 {
 }
 
 func isEventStream(h http.Header) bool {
-	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	return err == nil && t == "text/event-stream"
+	t, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(t), "text/event-stream")
 }
 
 // failed settles an attempt that got no reply, and says what is known.

@@ -101,6 +101,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger, level *slo
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
+	defer paceCollector(os.Getenv)()
 	d, err := newDaemon(ctx, cfg, log, level)
 	if err != nil {
 		return err

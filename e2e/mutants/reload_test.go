@@ -21,5 +21,8 @@ func reloadMutants() []mutant {
 		{name: "a stopping proxy closes its listener before its writes have ended",
 			edits: one("cmd/fenceproxy/daemon.go", "clean := d.proxy.Drain(ctx)", "_ = d.data.Close()\n\tclean := d.proxy.Drain(ctx)"),
 			pkg:   "cmd/fenceproxy", test: "TestARefusalOfADrainingProxySendsItsCallerAway"},
+		{name: "a stopping proxy closes idle connections under its callers' requests",
+			edits: one("cmd/fenceproxy/daemon.go", "\td.sendAway()\n", ""),
+			pkg:   "cmd/fenceproxy", test: "TestACallerWithAnIdleConnectionIsRefusedAndNotCutOff"},
 	}
 }

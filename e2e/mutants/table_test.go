@@ -41,7 +41,7 @@ var (
 )
 
 func mutants() []mutant {
-	return slices.Concat(authorityMutants(), proxyMutants(), storeMutants(), keyMutants(), doorMutants())
+	return slices.Concat(authorityMutants(), proxyMutants(), storeMutants(), keyMutants(), doorMutants(), reloadMutants())
 }
 
 func authorityMutants() []mutant {

@@ -64,8 +64,6 @@ func NewServer(h http.Handler, opt Options) *http.Server {
 	return s
 }
 
-type tlsKey struct{}
-
 // connContext gives the requests of a connection what is known of it.
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	switch c := c.(type) {
@@ -73,11 +71,8 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 		return framing.NewContext(ctx, c)
 	case *secure:
 		return framing.NewContext(ctx, c.Conn)
-	case *tls.Conn:
-		state := c.ConnectionState()
-		return context.WithValue(ctx, tlsKey{}, &state)
 	}
-	return ctx
+	return ctx // HTTP/2 over TLS, which net/http itself knows to be that
 }
 
 // connState follows what a connection is used for.
@@ -121,12 +116,6 @@ type front struct{ next http.Handler }
 
 // ServeHTTP implements http.Handler.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.TLS == nil {
-		// net/http believes the scheme that a stream of HTTP/2 claims.
-		if state, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
-			r.TLS = state
-		}
-	}
 	if r.ProtoMajor == 1 && r.Header["Upgrade"] != nil {
 		// What follows is not HTTP, or was not judged. Who takes the connection over
 		// writes his own head.

@@ -91,6 +91,11 @@ func TestEachFaultNamesItsLineItsKeyAndTheCause(t *testing.T) {
 		{"AnUpstreamThatIsThisProxy", "routes: [{name: a, upstream: \"http://localhost:8080\"}]", "f.yaml:1:30: routes[0].upstream: is listen of this proxy: its requests would go round in a circle"},
 		{"ACertificateWithoutKey", "routes: [{name: a, upstream: https://a, upstream_tls: {cert_file: a.pem}}]", "f.yaml:1:41: routes[0].upstream_tls.key_file: missing beside cert_file"},
 		{"TLSToAPlainUpstream", route("upstream_tls: {ca_file: a.pem}"), "f.yaml:4:5: routes[0].upstream_tls: has no effect on an http upstream: use https"},
+		{
+			"AWebSocketOverHTTP2", route("websocket: true\n    upstream_protocol: h2c"),
+			"f.yaml:4:16: routes[0].websocket: needs upstream_protocol: http1, for only that can be upgraded\n" +
+				"f.yaml:5:24: routes[0].upstream_protocol: not supported by this version yet",
+		},
 		{"ANamespaceWithAComma", route(`namespace: "a,b"`), `f.yaml:4:16: routes[0].namespace: "a,b" has more than printable ASCII, or a comma, a quote, a backslash or a blank`},
 		{"AMethodThatIsNone", route(`methods: ["P T"]`), `f.yaml:4:15: routes[0].methods[0]: "P T" is not a method`},
 		{"AMethodTwice", route("methods: [PUT, PUT]"), "f.yaml:4:20: routes[0].methods[1]: PUT is in the list already"},

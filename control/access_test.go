@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -331,6 +332,22 @@ func TestWhoIsTakenOutOfTheFileIsRefusedAtOnce(t *testing.T) {
 	who.Swap(ps)
 	r.as("a").get(wire.PathJobs).problem(wire.CodeUnauthenticated)
 	r.as("b").job("j")
+}
+
+func TestWhyNothingIsServedIsToldToPrincipalsOnly(t *testing.T) {
+	r := newRig(t, func(opt *control.Options) {
+		opt.Principals = current(t, principal("v", "n", auth.Viewer))
+		opt.Ready = func() error { return errors.New("open /srv/secret-place: no space") }
+	})
+	if p := r.get(wire.PathReady).problem(wire.CodeOverloaded); strings.Contains(p.Detail, "secret-place") {
+		t.Errorf("told to anybody: %s", p.Detail)
+	}
+	if p := r.as("x").get(wire.PathReady).problem(wire.CodeOverloaded); strings.Contains(p.Detail, "secret-place") {
+		t.Errorf("told to a stranger: %s", p.Detail)
+	}
+	if p := r.as("v").get(wire.PathReady).problem(wire.CodeOverloaded); !strings.Contains(p.Detail, "secret-place") {
+		t.Errorf("not told: %s", p.Detail)
+	}
 }
 
 func TestAPageOfAnotherOriginIsRefusedWithACredentialToo(t *testing.T) {

@@ -192,8 +192,9 @@ func (s *server) health(w http.ResponseWriter, _ *http.Request) {
 	wire.WriteJSON(w, http.StatusOK, wire.TypeJSON, wire.HealthResponse{Status: "ok"})
 }
 
-// ready says whether writes are served, and if not why.
-func (s *server) ready(w http.ResponseWriter, _ *http.Request) {
+// ready says whether writes are served, and if not why. The reason may name directories
+// and hosts, so where there are principals only they are told.
+func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	err := s.Ready()
 	if err == nil {
 		wire.WriteJSON(w, http.StatusOK, wire.TypeJSON, wire.HealthResponse{Status: "ready"})
@@ -204,6 +205,9 @@ func (s *server) ready(w http.ResponseWriter, _ *http.Request) {
 		code = wire.CodeOverloaded // its title includes shutting down
 	}
 	p := wire.NewProblem(code, fmt.Sprintf("no writes are served: %v", err))
+	if ps := s.Principals.Load(); ps != nil && identify(r, ps) == nil {
+		p.Detail = "no writes are served; ask with a credential for the reason"
+	}
 	p.RetryAfter = storeRetry
 	p.Write(w)
 }

@@ -91,7 +91,7 @@ func (ex *exchange) received() bool {
 
 // readBody reads a piece of the caller's body within the idle timeout.
 func (ex *exchange) readBody(p []byte) (int, error) {
-	ex.readDeadline(time.Now().Add(ex.rt.IdleTimeout))
+	ex.boundRead(ex.rt.IdleTimeout)
 	n, err := ex.r.Body.Read(p)
 	switch {
 	case err == nil || err == io.EOF:
@@ -102,17 +102,23 @@ func (ex *exchange) readBody(p []byte) (int, error) {
 	return n, errors.Join(errBody, err)
 }
 
-// readDeadline bounds the next reads from the caller, unless the exchange was stopped:
-// then they have to fail.
-func (ex *exchange) readDeadline(t time.Time) {
+// boundRead bounds the next read from the caller; zero lifts the bound, unless the
+// exchange was stopped: then reads have to fail.
+func (ex *exchange) boundRead(d time.Duration) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if ex.cause == nil && !ex.over {
-		_ = ex.rc.SetReadDeadline(t) // a transport without deadlines has its own bounds
+	if d > 0 {
+		ex.pause.Reset(d)
+		return
+	}
+	ex.pause.Stop()
+	if ex.muted && ex.cause == nil && !ex.over {
+		ex.muted = false
+		_ = ex.rc.SetReadDeadline(time.Time{}) // one could be set, so it can be lifted
 	}
 }
 
-func (ex *exchange) noReadDeadline() { ex.readDeadline(time.Time{}) }
+func (ex *exchange) noReadDeadline() { ex.boundRead(0) }
 
 // stream is a body that is passed on while it is received. The transport reads and
 // closes it in goroutines of its own.

@@ -26,7 +26,7 @@ type exchange struct {
 	rt    *route
 	w     http.ResponseWriter
 	r     *http.Request
-	rc    *http.ResponseController
+	rc    *http.ResponseController // is control, which is here to be allocated with the rest
 	start time.Time
 	span  *telemetry.Span
 	// traceID is of the caller's trace, or of ours.
@@ -53,6 +53,7 @@ type exchange struct {
 	late      bool
 
 	send   Send
+	ctx    sendContext
 	digest bodyDigest // of the caller's body; nil for a write without a key
 	early  tokens.Settlement
 	// complete tells that a reply was passed on whole, unbounded that it has no
@@ -66,13 +67,22 @@ type exchange struct {
 	prefix   []byte
 	stream   *stream
 
+	control http.ResponseController
+
+	// shard, next and prev are the register's.
+	shard      *registerShard
+	next, prev *exchange
+
 	mu sync.Mutex
 	// cause is why the exchange was stopped, the first one counts.
 	cause  error
 	cancel context.CancelCauseFunc
 	caller net.Conn // once it was taken from the server, for a tunnel
 	// timer bounds the wait for the reply's head, then each pause in its body.
-	timer    *time.Timer
+	timer bound
+	// pause bounds a read from the caller.
+	pause    bound
+	muted    bool // that read was broken off, and may go on
 	reading  bool // the caller's body is being received
 	deaf     bool // a read from the caller was broken off
 	sent     bool // the request was sent whole
@@ -183,11 +193,27 @@ func (ex *exchange) SentWhole() {
 	defer ex.mu.Unlock()
 	ex.sent = true
 	if !ex.answered && !ex.over {
-		ex.timer = time.AfterFunc(ex.rt.Timeout, ex.expire)
+		ex.timer.Reset(ex.rt.Timeout)
 	}
 }
 
-// expire is called by the timer.
+// overdue is called by the register when a bound has passed.
+func (ex *exchange) overdue(now time.Time) {
+	ex.mu.Lock()
+	if ex.pause.passed(now) && ex.reading && ex.cause == nil && !ex.over {
+		ex.pause.Stop()
+		ex.muted = true
+		_ = ex.rc.SetReadDeadline(longAgo) // a transport without deadlines has its own bounds
+	}
+	struck := ex.timer.passed(now) && !ex.over
+	ex.mu.Unlock()
+	if struck {
+		ex.timer.Stop()
+		ex.expire()
+	}
+}
+
+// expire breaks off the wait for the upstream.
 func (ex *exchange) expire() {
 	ex.mu.Lock()
 	cause := errTimeout
@@ -204,11 +230,7 @@ func (ex *exchange) headCame() (sentWhole bool) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.answered = true
-	if ex.timer == nil {
-		ex.timer = time.AfterFunc(ex.rt.IdleTimeout, ex.expire)
-	} else {
-		ex.timer.Reset(ex.rt.IdleTimeout)
-	}
+	ex.timer.Reset(ex.rt.IdleTimeout)
 	return ex.sent
 }
 
@@ -284,9 +306,7 @@ func (ex *exchange) finish() {
 		// sending finds its answer before the connection is reset.
 		_ = ex.rc.SetReadDeadline(time.Now().Add(partTime)) // else it closes at once
 	}
-	if ex.timer != nil {
-		ex.timer.Stop()
-	}
+	ex.timer.Stop()
 	if ex.cancel != nil {
 		ex.cancel(nil)
 	}

@@ -11,12 +11,43 @@ import (
 // noUserAgent keeps net/http from adding its own.
 var noUserAgent = []string{""}
 
-// outHeader returns the headers for the upstream: those of the caller without what is
-// meant for this hop only (RFC 9110, section 7.6.1), without forwarding headers that
-// the caller may have made up, and by default without the fence.
+// teTrailers is all of a TE header that is passed on.
+var teTrailers = []string{"trailers"}
+
+// outHeader returns the headers for the upstream.
 func (p *Proxy) outHeader(rt *route, r *http.Request, streamed bool) http.Header {
+	out := make(http.Header, len(r.Header)+4)
+	p.eachField(rt, r, streamed, func(name string, values []string) { out[name] = values })
+	if out["User-Agent"] == nil {
+		out["User-Agent"] = noUserAgent
+	}
+	eachForwarding(r, func(name, value string) { out[name] = []string{value} })
+	return out
+}
+
+// appendHeader appends the same headers to b as lines, and so without a map. The error is
+// errNewline.
+func (p *Proxy) appendHeader(b []byte, rt *route, r *http.Request, streamed bool) (_ []byte, err error) {
+	p.eachField(rt, r, streamed, func(name string, values []string) {
+		var failed error
+		if b, failed = appendFields(b, name, values); failed != nil {
+			err = failed
+		}
+	})
+	eachForwarding(r, func(name, value string) {
+		var failed error
+		if b, failed = appendField(b, name, value); failed != nil {
+			err = failed
+		}
+	})
+	return b, err
+}
+
+// eachField calls add for the caller's headers without what is meant for this hop only
+// (RFC 9110, section 7.6.1), without forwarding headers that the caller may have made up,
+// and by default without the fence.
+func (p *Proxy) eachField(rt *route, r *http.Request, streamed bool, add func(name string, values []string)) {
 	in := r.Header
-	out := make(http.Header, len(in)+4)
 	listed := in["Connection"]
 	for name, values := range in {
 		switch name {
@@ -32,16 +63,11 @@ func (p *Proxy) outHeader(rt *route, r *http.Request, streamed bool) http.Header
 		if forwarding(name) || !rt.ForwardFence && p.isFence(name) || listed != nil && names(listed, name) {
 			continue
 		}
-		out[name] = values
+		add(name, values)
 	}
 	if names(in["Te"], "trailers") {
-		out["Te"] = []string{"trailers"}
+		add("Te", teTrailers)
 	}
-	if out["User-Agent"] == nil {
-		out["User-Agent"] = noUserAgent
-	}
-	setForwarding(out, r)
-	return out
 }
 
 // forwarding reports whether a header says where a request came from. Servers of the CGI
@@ -58,27 +84,27 @@ func forwarding(name string) bool {
 	return name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-")
 }
 
-// setForwarding says where the request came from, in the form that everybody reads and in
-// that of RFC 7239.
-func setForwarding(out http.Header, r *http.Request) {
+// eachForwarding calls add for the headers that say where the request came from, in the
+// form that everybody reads and in that of RFC 7239.
+func eachForwarding(r *http.Request, add func(name, value string)) {
 	proto, node := "http", "unknown"
 	if r.TLS != nil {
 		proto = "https"
 	}
 	b := append(make([]byte, 0, 128), "for="...)
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		out["X-Forwarded-For"] = []string{host}
+		add("X-Forwarded-For", host)
 		if node = host; strings.Contains(host, ":") {
 			node = "[" + host + "]"
 		}
 	}
 	b = appendQuoted(b, node)
-	out["X-Forwarded-Host"] = []string{r.Host}
+	add("X-Forwarded-Host", r.Host)
 	if r.Host != "" { // HTTP/1.0 allows that
 		b = appendQuoted(append(b, ";host="...), r.Host)
 	}
-	out["X-Forwarded-Proto"] = []string{proto}
-	out["Forwarded"] = []string{string(append(append(b, ";proto="...), proto...))}
+	add("X-Forwarded-Proto", proto)
+	add("Forwarded", string(append(append(b, ";proto="...), proto...)))
 }
 
 // appendQuoted appends a value of a Forwarded header, as a quoted string if it is no token

@@ -26,7 +26,7 @@ func TestForwardedIsWhatRFC7239Asks(t *testing.T) {
 			r.TLS = &tls.ConnectionState{}
 		}
 		out := http.Header{}
-		setForwarding(out, r)
+		eachForwarding(r, func(name, value string) { out[name] = []string{value} })
 		if got := out.Get("Forwarded"); got != c.want {
 			t.Errorf("from %s to %q: got %s, want %s", c.remote, c.host, got, c.want)
 		}

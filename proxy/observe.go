@@ -17,13 +17,17 @@ const observeWait = time.Second
 var errSlowStore = fmt.Errorf("%w: it took longer than an observed write waits", tokens.ErrStoreUnavailable)
 
 // byFence reports whether a refusal is the fence's own. Where a route observes only
-// those are reported instead: what is too large, ambiguous or too much stays refused.
+// those are reported instead: who may not write, and what is ambiguous, too large or too
+// much, stays refused.
 func (a *answer) byFence() bool {
-	switch a.code.Name {
-	case wire.CodeBodyTooLarge.Name, wire.CodeRequestInvalid.Name, wire.CodeOverloaded.Name, wire.CodeForbidden.Name:
-		return false
+	switch a.code {
+	case wire.CodeFenceRequired, wire.CodeFenceInvalid, wire.CodeStaleGeneration, wire.CodeUnissuedGeneration,
+		wire.CodeUnknownJob, wire.CodeLeaseMismatch, wire.CodeLeaseExpired, wire.CodeKeyRequired, wire.CodeKeyReused,
+		wire.CodeWriteInProgress, wire.CodeAlreadyApplied, wire.CodeOutcomeUnknown, wire.CodeTakeoverPending,
+		wire.CodeStoreUnavailable:
+		return true
 	}
-	return true
+	return false
 }
 
 // unfence lets a write through that would have been refused, as if its route did not

@@ -52,6 +52,7 @@ type Proxy struct {
 	base   context.Context
 	cancel context.CancelCauseFunc
 
+	underway register
 	active   atomic.Int64
 	draining atomic.Bool
 	idle     chan struct{} // told when active falls to zero while draining
@@ -73,6 +74,7 @@ func New(opt Options) (*Proxy, error) {
 		idle:       make(chan struct{}, 1),
 	}
 	p.base, p.cancel = context.WithCancelCause(context.Background())
+	context.AfterFunc(p.base, p.underway.end)
 	t, err := p.newTable(opt.Routes, opt.MaxInFlight)
 	if err != nil {
 		return nil, fmt.Errorf("make proxy: %w", err)
@@ -115,9 +117,12 @@ func (p *Proxy) Close() {
 
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ex := &exchange{p: p, w: w, r: r, rc: http.NewResponseController(w), start: time.Now()}
+	ex := &exchange{p: p, w: w, r: r, control: *http.NewResponseController(w), start: time.Now()}
+	ex.rc = &ex.control
+	ex.timer.since, ex.pause.since = ex.start, ex.start
 	// The end of a drain reaches every exchange, whatever it waits for.
-	defer context.AfterFunc(p.base, ex.shutdown)()
+	p.underway.add(ex)
+	defer p.underway.remove(ex)
 	n, t := p.active.Add(1), p.enter()
 	defer func() {
 		p.leave(t)

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/fenceproxy/fenceproxy/internal/framing"
@@ -134,7 +134,7 @@ func (ex *exchange) settleEarly(o tokens.Outcome) {
 		if ex.r.ProtoMajor == 1 {
 			ex.partWays(ex.unbounded && ex.r.ProtoMinor > 0)
 		} else if !ex.unbounded {
-			ex.partStream()
+			ex.partStream(false)
 		}
 	}
 }
@@ -144,6 +144,11 @@ func (ex *exchange) settleEarly(o tokens.Outcome) {
 func (ex *exchange) copyBody(res *http.Response) error {
 	if res.Body == http.NoBody {
 		return nil
+	}
+	if b, ok := res.Body.(*directBodyReader); ok {
+		if passed, gone := b.pass(ex.w.Write); passed {
+			return gone // it came with its head, so nothing has to be waited for
+		}
 	}
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
@@ -195,8 +200,8 @@ func buffered(body io.Reader) int64 {
 }
 
 func isEventStream(h http.Header) bool {
-	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	return err == nil && t == "text/event-stream"
+	t, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(t), "text/event-stream")
 }
 
 // failed settles an attempt that got no reply, and says what is known.

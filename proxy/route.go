@@ -158,8 +158,10 @@ func newRoutes(rs []*route) routes {
 // find returns the route of a request, nil if none matches, and errPathRoutes if it
 // depends on who reads the path.
 func (rs routes) find(host, decoded, raw string) (*route, error) {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
+	if strings.IndexByte(host, ':') >= 0 {
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
 	}
 	host = strings.TrimSuffix(host, ".")
 	a := rs.match(host, decoded)

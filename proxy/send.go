@@ -21,6 +21,15 @@ type Sender interface {
 	CloseIdle()
 }
 
+// Composer is a Sender that writes the head of a request itself, and so can do without a
+// map of its headers.
+type Composer interface {
+	Sender
+	// Composes reports whether it does so for this one; Send.Once and the body must
+	// have been set.
+	Composes(req *http.Request, s *Send) bool
+}
+
 // Watcher is told how a request progresses. Its methods are called from the sender's
 // goroutines.
 type Watcher interface {
@@ -39,9 +48,17 @@ type Send struct {
 	// request's context.
 	Watcher Watcher
 	Cancel  context.CancelCauseFunc
+	// Aborted tells that whoever ends that context calls Abort too, so that a sender
+	// need not watch it.
+	Aborted bool
 	// Body is the whole body of the request, if it is in memory and does not
 	// come from the request.
 	Body []byte
+	// Fields appends the request's header lines, in place of its Header. Only a
+	// Composer takes it.
+	Fields interface {
+		AppendFields(b []byte) ([]byte, error)
+	}
 	// Once refuses to let the request out on a second connection after bytes of
 	// it may have gone out on a first.
 	Once bool

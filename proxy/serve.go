@@ -62,8 +62,8 @@ func (ex *exchange) serve() {
 }
 
 // admit is the only way to an upstream. It returns what was received of the body, and
-// whether that is all, also beside a refusal. A request that the route does not fence is let through as it is;
-// a write is judged before its body is read, and admitted after.
+// whether that is all, also beside a refusal. A request that the route does not fence is
+// let through as it is; a write is judged before its body is read, and admitted after.
 func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	whole = ex.r.ContentLength == 0
 	if !ex.fenced {
@@ -96,7 +96,7 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 
 	if ex.r.ProtoMajor == 2 && ex.r.ContentLength == 0 && ex.r.Header["Content-Length"] != nil {
 		// Data may follow all the same, and then reading them fails.
-		ex.r.ContentLength = -1
+		ex.r.ContentLength, whole = -1, false
 	}
 	ctx, authority := ex.r.Context(), ex.p.authority
 	keyless := ex.rt.RequireKey && ex.fence.key == "" && !ex.upgrade
@@ -133,11 +133,11 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	if at.Waited > 0 {
 		ex.rt.metrics.TakeoverWait(at.Waited.Seconds())
 	}
-	var ref *tokens.Refusal
-	switch {
-	case errors.As(err, &ref) && errors.Is(err, tokens.ErrAlreadyApplied):
-		return body, whole, ex.duplicate(ref, whole)
-	case err != nil:
+	if err != nil {
+		var ref *tokens.Refusal
+		if errors.As(err, &ref) && errors.Is(err, tokens.ErrAlreadyApplied) {
+			return body, whole, ex.duplicate(ref, whole)
+		}
 		return body, whole, ex.judged(err)
 	}
 	ex.admitted = true
@@ -152,15 +152,16 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 func (ex *exchange) forward() {
 	// An admitted write goes on to its outcome when its caller hangs up; a read, or
 	// whatever is not fenced, ends with its caller.
-	parent := context.Background() // stop ends it
-	if !ex.fenced {
-		parent = ex.r.Context()
+	var ctx context.Context = &ex.ctx // stop ends it, and aborts the send
+	cancel := ex.ctx.cancel
+	if ex.send.Aborted = ex.fenced; !ex.fenced {
+		ctx, cancel = context.WithCancelCause(ex.r.Context())
 	}
-	ctx, cancel := context.WithCancelCause(parent)
 	if !ex.begin(cancel) {
 		ex.failed(ex.stopped())
 		return
 	}
+	ex.send.Once = ex.fenced || ex.upgrade || ex.would != "" || !isRead(ex.r.Method)
 	req, refused := ex.outRequest(ctx)
 	if refused != nil {
 		if ex.fenced {
@@ -171,7 +172,6 @@ func (ex *exchange) forward() {
 		return
 	}
 	ex.send.Watcher, ex.send.Cancel = ex, cancel
-	ex.send.Once = ex.fenced || ex.upgrade || ex.would != "" || !isRead(ex.r.Method)
 	if ex.streamed || len(ex.send.Body) > smallBody {
 		ex.send.Stall = ex.rt.IdleTimeout
 	}
@@ -189,7 +189,7 @@ func (ex *exchange) forward() {
 	}
 	if err != nil {
 		up.End()
-		ex.failed(errors.Join(context.Cause(ctx), err))
+		ex.failed(errors.Join(causeOf(ctx), err))
 		return
 	}
 	up.SetStatus(res.StatusCode)
@@ -215,13 +215,9 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 	req := &http.Request{
 		Method: r.Method, URL: u, Host: rt.Upstream.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: ex.p.outHeader(rt, r, ex.streamed),
 	}
 	if rt.PreserveHost {
 		req.Host = r.Host
-	}
-	if ex.upgrade {
-		askUpgrade(req.Header)
 	}
 	switch {
 	case ex.streamed:
@@ -237,7 +233,21 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 	case r.Header["Content-Length"] != nil:
 		req.TransferEncoding = announceNothing
 	}
+	// A span adds headers of its own, and so does an upgrade: they need the map.
+	if c, ok := rt.Sender.(Composer); ok && ex.span == nil && !ex.upgrade && c.Composes(req, &ex.send) {
+		ex.send.Fields = ex
+	} else {
+		req.Header = ex.p.outHeader(rt, r, ex.streamed)
+	}
+	if ex.upgrade {
+		askUpgrade(req.Header)
+	}
 	return req.WithContext(ctx), nil
+}
+
+// AppendFields makes the exchange its Send's Fields.
+func (ex *exchange) AppendFields(b []byte) ([]byte, error) {
+	return ex.p.appendHeader(b, ex.rt, ex.r, ex.streamed)
 }
 
 // announceNothing makes the senders say Content-Length: 0 also where the method expects no

@@ -365,3 +365,13 @@ func TestAnAdmissionThatComesTooLateIsUndone(t *testing.T) {
 	})
 	wantObserved(t, o.send(o.keyed("j", "1", "k", "b")), "", "applied")
 }
+
+func TestObservingOpensNoDoor(t *testing.T) {
+	u := newUpstream(t, nil)
+	f := newDoorFixture(t, u.URL, true, func(r *Route) { r.Observe = true })
+	want(t, f.do(f.as("stranger"), "POST", "job", "1", ""), 403, "refused", "forbidden", "")
+	want(t, f.do(f.as("c"), "POST", "not-mine", "1", ""), 403, "refused", "forbidden", "")
+	if u.conns.Load() != 0 {
+		t.Error("the upstream was spoken to")
+	}
+}

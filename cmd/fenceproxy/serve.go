@@ -30,15 +30,9 @@ restart, is logged, and the running configuration stays.`,
   fenceproxy serve --config fenceproxy.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var env []string
-			for name, value := range map[string]string{
+			env := flagsBefore(os.Environ(), map[string]string{
 				"FENCEPROXY_LISTEN": listen, "FENCEPROXY_CONTROL_LISTEN": control, "FENCEPROXY_STORE_BADGER_DIR": data,
-			} {
-				if value != "" {
-					env = append(env, name+"="+value)
-				}
-			}
-			env = append(env, os.Environ()...) // the first one counts: flags win
+			})
 			load := func() (*config.Config, error) { return loadConfig(file, upstream, env) }
 			cfg, err := load()
 			if err != nil {
@@ -70,6 +64,17 @@ restart, is logged, and the running configuration stays.`,
 	return cmd
 }
 
+// flagsBefore puts the flags that were given before the environment. Of two variables of
+// a name the first one counts, so flags win.
+func flagsBefore(environ []string, flags map[string]string) (all []string) {
+	for name, value := range flags {
+		if value != "" {
+			all = append(all, name+"="+value)
+		}
+	}
+	return append(all, environ...)
+}
+
 func loadConfig(file, upstream string, env []string) (*config.Config, error) {
 	switch {
 	case file != "":
@@ -96,6 +101,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger, level *slo
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
+	defer paceCollector(os.Getenv)()
 	d, err := newDaemon(ctx, cfg, log, level)
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ var (
 )
 
 func mutants() []mutant {
-	return slices.Concat(authorityMutants(), proxyMutants(), storeMutants(), keyMutants(), doorMutants())
+	return slices.Concat(authorityMutants(), proxyMutants(), storeMutants(), keyMutants(), doorMutants(), reloadMutants())
 }
 
 func authorityMutants() []mutant {
@@ -93,6 +93,21 @@ func proxyMutants() []mutant {
 		{name: "the exchange does not ask the gate",
 			edits: one("proxy/exchange.go", "return !ex.fenced || ex.attempt.Gate()", "return true"),
 			pkg:   "proxy", test: "TestANewerWriteWaitsForAnOlderOneThatWasSentWhole"},
+		{name: "a caller is told to continue before all was judged",
+			edits: one("proxy/serve.go", `if ex.r.Header["Expect"] != nil && ex.buffers()`, "if false"),
+			pkg:   "proxy", test: "TestTheFloorIsDurableBeforeThe100"},
+		{name: "a tunnel counts as sent whole",
+			edits: one("proxy/exchange.go", "if ex.fenced && !ex.upgrade {", "if ex.fenced {"),
+			pkg:   "proxy", test: "TestATakeoverCutsAWebSocket"},
+		{name: "a tunnel goes on after an abort",
+			edits: one("proxy/send.go", "case s.aborted || s.vetoed || s.over:", "case s.vetoed || s.over:"),
+			pkg:   "proxy", test: "TestNoByteOfATunnelGetsPastAnAbort"},
+		{name: "every upgrade goes through where one is allowed",
+			edits: one("proxy/upgrade.go", "\tcase !isWebSocket(h):\n\t\treturn errNotWebSocket\n", ""),
+			pkg:   "proxy", test: "TestEveryOtherUpgradeIsRefused"},
+		{name: "observing lets through what is not the fence's to refuse",
+			edits: one("proxy/serve.go", "refused != nil && ex.rt.Observe && refused.byFence()", "refused != nil && ex.rt.Observe"),
+			pkg:   "proxy", test: "TestObservingOpensNoDoor"},
 	}
 }
 
@@ -145,7 +160,7 @@ func wholeMutants() []mutant {
 			edits: one(rules, "return r.raised(g, now, c.Trace), false, nil", "if r.Floor > 0 {\n\t\treturn r, false, nil\n\t}\n\treturn r.raised(g, now, c.Trace), false, nil"),
 			pkg:   "e2e", test: "TestAStaleWriteIsRefusedBeforeTheSuccessorsFirstWrite", whole: true},
 		{name: "program that judges a stale write only after its body was read",
-			edits: one("proxy/serve.go", "\t\tif err := authority.Watch(ctx, at); err != nil {\n\t\t\treturn nil, false, ex.judged(err)\n\t\t}\n\t\tdefer authority.Unwatch(at)\n", ""),
+			edits: one("proxy/serve.go", "\t\tif err := ex.watch(ctx); err != nil {\n\t\t\treturn nil, whole, ex.judged(err)\n\t\t}\n\t\tdefer ex.unwatch()\n", ""),
 			pkg:   "e2e", test: "TestAStaleWriteIsRefusedBeforeItsBodyIsRead", whole: true},
 		{name: "program that closes the connection of a cut write politely", edits: closedPolitely,
 			pkg: "e2e", test: "TestWhatTheKernelHoldsOfACutWriteIsDropped", whole: true},

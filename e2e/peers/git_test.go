@@ -58,7 +58,7 @@ func (s *gitStage) fenced(l daemon.Lease, dir string, args ...string) *process {
 	s.Helper()
 	return s.startGit(dir, append([]string{
 		"-c", "http.extraHeader=Fence-Job-Id: " + l.Job, "-c", fmt.Sprintf("http.extraHeader=Fence-Generation: %d", l.Generation),
-		"-c", "http.postBuffer=65536", // what is larger is sent chunked
+		"-c", "http.postBuffer=131072", // what is larger is sent chunked
 	}, args...)...)
 }
 
@@ -106,9 +106,7 @@ func TestGitPushesAndClonesThroughTheFenceUntilTheTakeover(t *testing.T) {
 	dir, first := s.work("first", 3<<20, 1)
 	s.fenced(older, dir, "push", "-q", "origin", "main").succeeds()
 	s.wantBranch(first, 1)
-	if log := read(t, s.nginx.log); !strings.Contains(log, "git-receive-pack 200 expect=- te=chunked") {
-		t.Errorf("the push was not sent chunked:\n%s", log)
-	}
+	s.until("nginx notes a chunked push", func() bool { return strings.Contains(read(t, s.nginx.log), "git-receive-pack 200 expect=- te=chunked") })
 
 	// A clone reads, and asks with a POST.
 	clone := filepath.Join(t.TempDir(), "clone")
@@ -121,9 +119,9 @@ func TestGitPushesAndClonesThroughTheFenceUntilTheTakeover(t *testing.T) {
 		s.git(s.bare, "branch", name, s.git(s.bare, "commit-tree", "-m", name, tree))
 	}
 	s.fenced(older, clone, "fetch", "-q").succeeds()
-	if log := read(t, s.nginx.log); !strings.Contains(log, "git-upload-pack 200 expect=- te=- coding=gzip") {
-		t.Errorf("the fetch was not compressed:\n%s", log)
-	}
+	s.until("nginx notes a compressed fetch", func() bool {
+		return strings.Contains(read(t, s.nginx.log), "git-upload-pack 200 expect=- te=- coding=gzip")
+	})
 	if got := s.git(clone, "branch", "-r", "--list", "origin/topic-*"); strings.Count(got, "topic-") != 40 {
 		t.Errorf("fetched %s", got)
 	}

@@ -103,6 +103,13 @@ func TestTheRecipeForRestic(t *testing.T) {
 	s.start(append(resticEnv(), "http_proxy="+s.proxy.Data()), "restic", "--no-cache", "--no-lock", "check", "--read-data").succeeds()
 }
 
+func TestTheRecipeForWsdump(t *testing.T) {
+	s := openSockets(t, "websocket: true")
+	if out := s.follow(s.claim("chat", "a"), s.home, "wsdump").succeeds(); !strings.Contains(out, "hello") {
+		t.Errorf("nothing came back: %s", out)
+	}
+}
+
 func TestTheForwarderTakesNoSignedRequestForItself(t *testing.T) {
 	s := openS3(t)
 	p := s.start(resticEnv(), "fenceproxy", "run", "--job", "backup", "--", "sh", "-c", `restic --no-cache -r "s3:$FENCE_PROXY_URL/reports" init`)

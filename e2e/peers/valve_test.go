@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -128,20 +129,38 @@ func (v *valve) lines() string {
 	return strings.Join(v.requests, "\n")
 }
 
-// meet notes a request line, or takes an empty one for any bytes, and returns the hold that it meets.
+// meet notes a request line and returns the hold of its reply, if there is one.
 func (v *valve) meet(line string) *hold {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if line != "" {
-		v.requests = append(v.requests, line)
+	v.requests = append(v.requests, line)
+	return v.take(func(h *hold) bool { return h.reply && h.request != "" && strings.Contains(line, h.request) })
+}
+
+// next returns the hold that is meant for whatever comes next, if there is one.
+func (v *valve) next() *hold {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.take(func(h *hold) bool { return h.request == "" })
+}
+
+// within returns the hold that a request meets in these bytes behind its line, if there is one.
+func (v *valve) within(line string, from, to int64) *hold {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.take(func(h *hold) bool {
+		return !h.reply && h.request != "" && strings.Contains(line, h.request) && from <= h.after && h.after < to
+	})
+}
+
+func (v *valve) take(is func(*hold) bool) *hold {
+	i := slices.IndexFunc(v.armed, is)
+	if i < 0 {
+		return nil
 	}
-	for i, h := range v.armed {
-		if (h.request == "") == (line == "") && strings.Contains(line, h.request) {
-			v.armed = append(v.armed[:i:i], v.armed[i+1:]...)
-			return h
-		}
-	}
-	return nil
+	h := v.armed[i]
+	v.armed = slices.Delete(v.armed, i, i+1)
+	return h
 }
 
 // passed is how many bytes have passed towards the server.
@@ -215,10 +234,11 @@ func (v *valve) relay(in net.Conn) {
 type relayed struct {
 	valve *valve
 	// Of the way up.
-	line   []byte // the last one so far
-	passed int64
-	stop   *hold
-	stopAt int64
+	line    []byte // the last one so far
+	request string // the last request line, and how many bytes came behind it
+	since   int64
+	raw     *hold // met by whatever came, and how many bytes may still pass
+	rawLeft int64
 
 	mu    sync.Mutex
 	reply *hold
@@ -230,59 +250,64 @@ var requestLine = regexp.MustCompile(`([A-Z]+ /\S*) HTTP/1\.[01]\r\n$`)
 // noted is a header that tells how a body is written.
 var noted = regexp.MustCompile(`(?i)^((?:x-amz-content-sha256|content-encoding|transfer-encoding|expect): .*)\r\n$`)
 
-// up returns the next piece of a chunk that may pass, and what to wait for behind it.
+// up returns how much of a chunk may pass, and what to wait for behind it.
 func (c *relayed) up(chunk []byte) (n int, h *hold) {
 	defer func() { c.valve.add(n) }()
-	if c.stop == nil {
-		c.met(c.valve.meet(""), 0)
+	if c.raw == nil {
+		if h := c.valve.next(); h != nil && h.reply {
+			c.holdsReply(h)
+		} else if h != nil {
+			c.raw, c.rawLeft = h, h.after
+		}
 	}
-	if c.stop == nil {
-		rest := chunk
-		for c.stop == nil && len(rest) > 0 {
-			i := bytes.IndexByte(rest, '\n') + 1
-			if i == 0 {
-				i = len(rest)
-			}
-			c.line = append(c.line, rest[:i]...)
-			rest = rest[i:]
-			if c.line[len(c.line)-1] == '\n' {
-				if m := requestLine.FindSubmatch(c.line); m != nil {
-					c.met(c.valve.meet(string(m[1])), int64(len(chunk)-len(rest)))
-				} else if m := noted.FindSubmatch(c.line); m != nil {
-					c.valve.note(string(m[1]))
-				}
-				c.line = c.line[:0]
-			} else if len(c.line) > 16<<10 {
-				c.line = append(c.line[:0], c.line[len(c.line)-(8<<10):]...) // of a body: its end may stand before a request line
+	if c.raw != nil {
+		n = int(min(c.rawLeft, int64(len(chunk))))
+		if c.rawLeft -= int64(n); n < len(chunk) {
+			h, c.raw = c.raw, nil
+		}
+		return n, h
+	}
+	for n < len(chunk) {
+		i := bytes.IndexByte(chunk[n:], '\n') + 1
+		if i == 0 {
+			i = len(chunk) - n
+		}
+		if c.request != "" {
+			if h := c.valve.within(c.request, c.since, c.since+int64(i)); h != nil {
+				part := int(h.after - c.since)
+				c.take(chunk[n : n+part])
+				return n + part, h
 			}
 		}
-		if c.stop == nil {
-			c.passed += int64(len(chunk))
-			return len(chunk), nil
-		}
-		// What stands behind the place is looked at when the valve has opened.
-		chunk = chunk[:len(chunk)-len(rest)]
+		c.take(chunk[n : n+i])
+		n += i
 	}
-	if c.passed+int64(len(chunk)) <= c.stopAt {
-		c.passed += int64(len(chunk))
-		return len(chunk), nil
-	}
-	n = int(c.stopAt - c.passed)
-	c.passed += int64(n)
-	h, c.stop = c.stop, nil
-	return n, h
+	return n, nil
 }
 
-// met notes the hold that a request has met whose line ends so far behind what has passed.
-func (c *relayed) met(h *hold, end int64) {
-	switch {
-	case h == nil:
-	case h.reply:
+// take looks at bytes that pass, up to the end of a line at most.
+func (c *relayed) take(piece []byte) {
+	c.since += int64(len(piece))
+	if c.line = append(c.line, piece...); len(c.line) == 0 || c.line[len(c.line)-1] != '\n' {
+		if len(c.line) > 16<<10 {
+			c.line = append(c.line[:0], c.line[len(c.line)-(8<<10):]...) // of a body: its end may stand before a request line
+		}
+		return
+	}
+	if m := requestLine.FindSubmatch(c.line); m != nil {
+		c.request, c.since = string(m[1]), 0
+		c.holdsReply(c.valve.meet(c.request))
+	} else if m := noted.FindSubmatch(c.line); m != nil {
+		c.valve.note(string(m[1]))
+	}
+	c.line = c.line[:0]
+}
+
+func (c *relayed) holdsReply(h *hold) {
+	if h != nil {
 		c.mu.Lock()
 		c.reply = h
 		c.mu.Unlock()
-	default:
-		c.stop, c.stopAt = h, c.passed+end+h.after
 	}
 }
 

@@ -93,6 +93,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
+// Open is how many connections are open now.
+func (l *Listener) Open() int { return l.conns.count() }
+
 // Close implements net.Listener. It ends the handshakes that are under way, and waits for that.
 // Connections that were accepted stay open.
 func (l *Listener) Close() error {

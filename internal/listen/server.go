@@ -21,7 +21,9 @@ const (
 	// streamWindow and connWindow are how much of the bodies on one connection of HTTP/2 is
 	// taken before somebody reads it, in bytes. An upload that waits for a takeover must not
 	// hold up the others, and a caller must not make the proxy keep much.
-	streamWindow = 256 << 10
+	// It is HTTP/2's own beginning (RFC 9113, section 6.9.2), and less than the 64 KiB that may
+	// be taken of a body that is refused: what a caller may send before its answer it does send.
+	streamWindow = 64<<10 - 1
 	connWindow   = 2 << 20
 	// pingAfter and pingTimeout find a dead peer on HTTP/2: one that says nothing for this
 	// long is asked, and has to answer.

@@ -59,6 +59,9 @@ func newUpstream(t *testing.T, h http.HandlerFunc) *upstream {
 			u.conns.Add(1)
 		}
 	}
+	u.Config.Protocols = new(http.Protocols)
+	u.Config.Protocols.SetHTTP1(true)
+	u.Config.Protocols.SetUnencryptedHTTP2(true)
 	u.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	u.Start()
 	t.Cleanup(u.Close)
@@ -244,11 +247,14 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// eachSender runs a test with both ways to an upstream.
+// eachSender runs a test with each way to an upstream.
 func eachSender(t *testing.T, test func(t *testing.T, sender func(*Route))) {
 	t.Helper()
 	t.Run("direct", func(t *testing.T) { test(t, func(*Route) {}) })
 	t.Run("transport", func(t *testing.T) {
 		test(t, func(r *Route) { r.Sender = NewTransportSender(nil, 64) })
+	})
+	t.Run("h2c", func(t *testing.T) {
+		test(t, func(r *Route) { r.Sender = NewHTTP2Sender(r.Upstream, nil, 64) })
 	})
 }

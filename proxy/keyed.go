@@ -145,8 +145,8 @@ func (ex *exchange) keepReply(res *http.Response) (s tokens.Settlement, capture 
 	n := res.ContentLength
 	switch {
 	case ex.fence.key == "" || n > ex.rt.MaxReply || isEventStream(res.Header) || len(res.Trailer) > 0,
-		n > 0 && res.Body == http.NoBody,        // the reply to a HEAD
-		n < 0 && len(res.TransferEncoding) == 0: // ends with its connection, so nobody knows whether it is whole
+		n > 0 && (res.Body == http.NoBody || ex.r.Method == http.MethodHead),
+		n < 0 && len(res.TransferEncoding) == 0 && res.ProtoMajor < 2: // ends with its connection, so nobody knows whether it is whole
 		return s, false
 	case n == 0:
 		s.Reply = &tokens.Reply{Header: keptHeader(res.Header)}

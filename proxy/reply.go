@@ -177,6 +177,8 @@ func (ex *exchange) failure(err error) *answer {
 		return brokenBody(ex, err)
 	case untouched:
 		return &answer{code: wire.CodeUpstreamUnreachable, detail: "nothing was sent: " + reason(err)}
+	case ex.send.Refused():
+		return &answer{code: wire.CodeUpstreamUnreachable, detail: "the upstream refused the request before it acted on any of it"}
 	case errors.Is(err, errTimeout):
 		return &answer{code: wire.CodeUpstreamTimeout, detail: fmt.Sprintf("the upstream did not answer within %s; %s", ex.rt.Timeout, unknown)}
 	}
@@ -185,7 +187,7 @@ func (ex *exchange) failure(err error) *answer {
 
 // reason says what went wrong without the addresses and names that net errors carry.
 func reason(err error) string {
-	for _, known := range []error{errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errTooLarge, errBody} {
+	for _, known := range []error{errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errTooLarge, errBody, errNotTaken, errNotHTTP2} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -249,41 +250,64 @@ func TestTheGateAloneKeepsAVetoedWriteOffTheWire(t *testing.T) {
 }
 
 // dying is an upstream that serves one request and kills the connection after it
-// executed the next, without an answer.
+// executed the next, without an answer. It speaks HTTP/1 and HTTP/2.
 func dying(t *testing.T) (url string, executed func() int) {
+	t.Helper()
+	count := make(chan int, 1)
+	count <- 0
+	url = rawUpstream(t, func(c net.Conn, br *bufio.Reader) {
+		if start, _ := br.Peek(3); string(start) == "PRI" {
+			p := newPeer(c, br)
+			for i := 0; ; i++ {
+				stream, ok := p.request()
+				if !ok {
+					return
+				}
+				count <- <-count + 1
+				if i > 0 {
+					return
+				}
+				p.reply(stream, true, ":status", "200")
+			}
+		}
+		for i := 0; ; i++ {
+			r, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			count <- <-count + 1
+			if i > 0 {
+				return
+			}
+			_, _ = fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	return url, func() int { n := <-count; count <- n; return n }
+}
+
+// rawUpstream serves each connection with h and closes it then.
+func rawUpstream(t *testing.T, h func(net.Conn, *bufio.Reader)) (url string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := make(chan int, 1)
-	count <- 0
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var all sync.WaitGroup
+	all.Go(func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			br := bufio.NewReader(c)
-			for i := 0; ; i++ {
-				r, err := http.ReadRequest(br)
-				if err != nil {
-					break
-				}
-				_, _ = io.Copy(io.Discard, r.Body)
-				count <- <-count + 1
-				if i > 0 {
-					break
-				}
-				_, _ = fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-			}
-			_ = c.Close()
+			all.Go(func() {
+				h(c, bufio.NewReader(c))
+				_ = c.Close()
+			})
 		}
-	}()
-	t.Cleanup(func() { _ = ln.Close(); <-done })
-	return "http://" + ln.Addr().String(), func() int { n := <-count; count <- n; return n }
+	})
+	t.Cleanup(func() { _ = ln.Close(); all.Wait() })
+	return "http://" + ln.Addr().String()
 }
 
 func TestAWriteIsNeverSentTwiceByTheTransport(t *testing.T) {

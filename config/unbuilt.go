@@ -17,7 +17,6 @@ func unbuilt() []string {
 		"store.engine",
 		"store.postgres",
 		"store.etcd",
-		"routes[].upstream_protocol",
 		"routes[].enforcement",
 		"routes[].websocket",
 	}

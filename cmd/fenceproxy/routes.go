@@ -54,7 +54,7 @@ func proxyRoute(r config.Route) (proxy.Route, error) {
 	return proxy.Route{
 		Name: r.Name, Hosts: r.Hosts, Path: r.Path, Upstream: upstream,
 		StripPath: r.StripPath, PreserveHost: r.PreserveHost,
-		Sender:    proxy.NewSender(upstream, secure, maxIdleConns),
+		Sender:    sender(r.UpstreamProtocol, upstream, secure),
 		Namespace: r.Namespace, Fencing: fencing[r.Fencing], Methods: r.Methods,
 		IssuedOnly:   r.Generations == config.GenerationsIssued,
 		RequireLease: r.RequireLease, LiveLease: r.LiveLease,
@@ -71,6 +71,15 @@ func proxyRoute(r config.Route) (proxy.Route, error) {
 		TakeoverWait: r.Takeover.Wait, Linger: r.Takeover.Linger, AbortSent: r.Takeover.Sent == config.SentAbort,
 		Outcomes: outcomes, BodyBuffer: int64(r.Body.Buffer), BodyMax: int64(r.Body.Max),
 	}, nil
+}
+
+// sender returns the way to an upstream that speaks the configured protocol.
+func sender(protocol string, upstream *url.URL, secure *tls.Config) proxy.Sender {
+	switch protocol {
+	case config.ProtocolH2, config.ProtocolH2C:
+		return proxy.NewHTTP2Sender(upstream, secure, maxIdleConns)
+	}
+	return proxy.NewSender(upstream, secure, maxIdleConns)
 }
 
 // longestLinger is how long the attempts of a dead process may still be worked on.

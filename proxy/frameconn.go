@@ -58,8 +58,8 @@ func (c *frameConn) Write(b []byte) (int, error) {
 		var err error
 		if r.request {
 			err = c.writeRequest(b[:r.n], r)
-		} else {
-			err = c.writeControl(b[:r.n])
+		} else if err = c.writeControl(b[:r.n]); err == nil && c.out.agreed {
+			c.decide(true)
 		}
 		if err != nil {
 			return 0, err
@@ -167,6 +167,13 @@ func (c *frameConn) done() bool {
 	return c.whole && c.answered && !c.leaving
 }
 
+// carries reports whether s is the request that was begun last.
+func (c *frameConn) carries(s *Send) bool {
+	c.state.Lock()
+	defer c.state.Unlock()
+	return c.carried == s
+}
+
 // unsent reports whether s is on the connection and was not written to its end.
 func (c *frameConn) unsent(s *Send) bool {
 	c.state.Lock()
@@ -198,8 +205,6 @@ func (c *frameConn) Close() error {
 	c.decide(false)
 	return c.gateConn.Close()
 }
-
-func (c *frameConn) settings() { c.decide(true) }
 
 // decide notes, once, whether the upstream speaks HTTP/2.
 func (c *frameConn) decide(speaks bool) {

@@ -17,6 +17,7 @@ const (
 	frameContinuation = 0x9
 
 	flagEndStream  = 0x1
+	flagAck        = 0x1 // of SETTINGS
 	flagEndHeaders = 0x4
 
 	refusedStream = 0x7
@@ -50,6 +51,9 @@ type outgoing struct {
 	f       frame // the present one
 	left    int   // bytes of it to come
 	ending  bool  // the request ends with the present header block
+	// agreed tells that the upstream's SETTINGS were acknowledged, which the client
+	// does when it has taken them in.
+	agreed bool
 }
 
 // run is a piece of a write that is of one sort.
@@ -107,6 +111,7 @@ func (o *outgoing) begin(f frame) {
 		// Its END_STREAM holds for the CONTINUATION frames behind it as well.
 		o.ending = f.flags&flagEndStream != 0
 	}
+	o.agreed = o.agreed || f.kind == frameSettings && f.flags&flagAck != 0
 }
 
 // ends reports whether the request ends with the present frame.
@@ -133,8 +138,6 @@ type incoming struct {
 
 // listener hears what an upstream says about its connection and about streams.
 type listener interface {
-	// settings is called for each SETTINGS frame.
-	settings()
 	// ended is called when the reply on a stream has ended.
 	ended(stream uint32)
 	// reset is called for RST_STREAM, with its error code.
@@ -172,8 +175,6 @@ func (i *incoming) read(b []byte, to listener) {
 // tell tells what the frame that was read to its end means.
 func (i *incoming) tell(to listener) {
 	switch f := i.f; {
-	case f.kind == frameSettings:
-		to.settings()
 	case f.kind == frameReset && i.got >= 4:
 		to.reset(f.stream, binary.BigEndian.Uint32(i.body[:]))
 	case f.kind == frameGoAway && i.got >= 8:

@@ -210,6 +210,13 @@ func (h *http2Sender) exchange(c *http2Conn, req *http.Request, s *Send, u *uplo
 	if u != nil {
 		req.Body = u
 	}
+	// The client would wait for ever if the upstream has just forbidden streams.
+	patience := time.AfterFunc(dialTimeout, func() {
+		if !c.carries(s) {
+			_ = c.tcp.Close() // the round trip fails
+		}
+	})
+	defer patience.Stop()
 	back := c.back
 	res, err := c.client.RoundTrip(req)
 	if err != nil {

@@ -128,17 +128,29 @@ func (ex *exchange) write(p wire.Problem) {
 	n := ex.r.ContentLength
 	part := ex.broken() || !ex.received() && (n < 0 || n > smallBody)
 	if part || ex.p.draining.Load() {
-		ex.w.Header()["Connection"] = []string{"close"}
+		ex.closeAfter(ex.w.Header())
 	}
-	if !part && !ex.received() {
+	if !part && !ex.received() && ex.r.ProtoMajor == 1 {
 		// The server reads the rest before it answers, for a small body that is
 		// coming: not for long.
 		_ = ex.rc.SetReadDeadline(time.Now().Add(4 * partTime)) // else the body's own pace decides
 	}
 	ex.talk(false)
-	p.Write(ex.w)
+	if ex.grpc {
+		p.WriteGRPC(ex.w)
+	} else {
+		p.Write(ex.w)
+	}
 	if part && ex.r.ProtoMajor == 1 && ex.rc.Flush() == nil {
 		ex.partWays(false)
+	}
+}
+
+// closeAfter tells the caller that its connection ends with the reply. In HTTP/2 that
+// would end those of all others as well.
+func (ex *exchange) closeAfter(h http.Header) {
+	if ex.r.ProtoMajor == 1 {
+		h["Connection"] = []string{"close"}
 	}
 }
 

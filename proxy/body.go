@@ -19,6 +19,9 @@ var small = sync.Pool{New: func() any { b := make([]byte, 0, smallBody); return 
 // tells that it ends there; otherwise the rest is still to be streamed. The error is
 // errTooLarge, errStalled or wraps errBody.
 func (ex *exchange) receive() (body []byte, whole bool, err error) {
+	if ex.grpc {
+		return nil, false, nil // a stream may go on only after it was answered
+	}
 	limit, length := ex.rt.BodyBuffer, ex.r.ContentLength
 	if length == 0 || ex.r.Body == nil {
 		return nil, true, nil
@@ -79,7 +82,11 @@ func (ex *exchange) received() bool {
 
 // readBody reads a piece of the caller's body within the idle timeout.
 func (ex *exchange) readBody(p []byte) (int, error) {
-	ex.readDeadline(time.Now().Add(ex.rt.IdleTimeout))
+	idle := ex.rt.IdleTimeout
+	if ex.hasty {
+		idle = min(idle, partTime)
+	}
+	ex.readDeadline(time.Now().Add(idle))
 	n, err := ex.r.Body.Read(p)
 	switch {
 	case err == nil || err == io.EOF:

@@ -27,6 +27,8 @@ var (
 	errTooLarge = errors.New("the body is too large")
 	// errStatus: the reply's status is none.
 	errStatus = errors.New("the upstream answered with a status that is none")
+	// errCallBroke: the reply to a gRPC call did not come to its end.
+	errCallBroke = errors.New("the reply broke off")
 	// errBody: the caller's body could not be read to its end.
 	errBody = errors.New("the request body broke off")
 )

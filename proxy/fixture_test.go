@@ -155,6 +155,9 @@ func newFixtureOf(t *testing.T, opt Options) *fixture {
 	f.server.Config.BaseContext = func(net.Listener) context.Context { return f.proxy.Base() }
 	f.server.Config.DisableGeneralOptionsHandler = true
 	f.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	f.server.Config.Protocols = new(http.Protocols)
+	f.server.Config.Protocols.SetHTTP1(true)
+	f.server.Config.Protocols.SetUnencryptedHTTP2(true)
 	f.server.Start()
 	t.Cleanup(func() {
 		f.server.CloseClientConnections()

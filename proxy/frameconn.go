@@ -34,6 +34,7 @@ type frameConn struct {
 	stream   uint32 // of the present request
 	carried  *Send  // that request
 	whole    bool   // the request was written to its end
+	replied  bool   // a part of the reply has come
 	answered bool   // the reply has ended
 }
 
@@ -142,7 +143,7 @@ func (c *frameConn) begin(s *Send, stream uint32) bool {
 	if c.stream == stream {
 		return false
 	}
-	c.stream, c.carried, c.whole, c.answered = stream, s, false, false
+	c.stream, c.carried, c.whole, c.replied, c.answered = stream, s, false, false, false
 	return true
 }
 
@@ -223,6 +224,12 @@ func (c *frameConn) speaks() bool {
 	return c.started
 }
 
+func (c *frameConn) heard(stream uint32) {
+	c.state.Lock()
+	c.replied = c.replied || stream == c.stream
+	c.state.Unlock()
+}
+
 func (c *frameConn) ended(stream uint32) {
 	c.state.Lock()
 	c.answered = c.answered || stream == c.stream
@@ -230,12 +237,13 @@ func (c *frameConn) ended(stream uint32) {
 }
 
 // Two things prove that a request was not acted on, nor ever will be (RFC 9113, section
-// 8.7): RST_STREAM with REFUSED_STREAM, and GOAWAY with a last stream below its own.
+// 8.7): RST_STREAM with REFUSED_STREAM, and GOAWAY with a last stream below its own. From
+// an upstream that has begun to answer neither is worth anything.
 
 func (c *frameConn) reset(stream, code uint32) {
 	c.state.Lock()
 	s := c.carried
-	proof := code == refusedStream && stream == c.stream && !c.answered
+	proof := code == refusedStream && stream == c.stream && !c.replied
 	c.state.Unlock()
 	if proof && s != nil {
 		s.refuse(c.gateConn)
@@ -246,7 +254,7 @@ func (c *frameConn) goAway(last uint32) {
 	c.state.Lock()
 	c.leaving = true
 	s := c.carried
-	proof := c.stream > last && !c.answered
+	proof := c.stream > last && !c.replied
 	c.state.Unlock()
 	if proof && s != nil {
 		s.refuse(c.gateConn)

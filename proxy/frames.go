@@ -138,6 +138,8 @@ type incoming struct {
 
 // listener hears what an upstream says about its connection and about streams.
 type listener interface {
+	// heard is called when a part of the reply on a stream has come.
+	heard(stream uint32)
 	// ended is called when the reply on a stream has ended.
 	ended(stream uint32)
 	// reset is called for RST_STREAM, with its error code.
@@ -179,7 +181,10 @@ func (i *incoming) tell(to listener) {
 		to.reset(f.stream, binary.BigEndian.Uint32(i.body[:]))
 	case f.kind == frameGoAway && i.got >= 8:
 		to.goAway(binary.BigEndian.Uint32(i.body[:]) &^ (1 << 31))
-	case (f.kind == frameHeaders || f.kind == frameData) && f.flags&flagEndStream != 0:
-		to.ended(f.stream)
+	case f.kind == frameHeaders || f.kind == frameData:
+		to.heard(f.stream)
+		if f.flags&flagEndStream != 0 {
+			to.ended(f.stream)
+		}
 	}
 }

@@ -47,6 +47,9 @@ func (ex *exchange) duplicate(ref *tokens.Refusal, whole bool) *answer {
 	if !whole {
 		// The body was to be passed on, so it has not been compared yet.
 		digest, err := ex.digestRest()
+		if ex.grpc && errors.Is(err, errStalled) {
+			return ex.judged(ref) // its caller waits for a reply before it says more
+		}
 		if err != nil {
 			return brokenBody(ex, err)
 		}
@@ -66,6 +69,7 @@ func (ex *exchange) digestRest() (string, error) {
 		return "", errBody
 	}
 	defer ex.noReadDeadline()
+	ex.hasty = ex.grpc
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	for total := int64(0); ; {
@@ -96,7 +100,7 @@ func (ex *exchange) replay(had *tokens.WriteRecord, floor tokens.Generation) {
 	ex.fenceHeaders(h, decisionReplayed, floor)
 	h[wire.HeaderReplayed] = []string{"true"}
 	if ex.broken() {
-		h["Connection"] = []string{"close"}
+		ex.closeAfter(h)
 	}
 	ex.talk(true)
 	if hasBody(had.Status) {

@@ -121,7 +121,7 @@ func (p *Proxy) Close() {
 
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ex := &exchange{p: p, w: w, r: r, rc: http.NewResponseController(w), start: time.Now()}
+	ex := &exchange{p: p, w: w, r: r, rc: http.NewResponseController(w), start: time.Now(), grpc: isGRPC(r)}
 	// The end of a drain reaches every exchange, whatever it waits for.
 	defer context.AfterFunc(p.base, ex.shutdown)()
 	n := p.active.Add(1)

@@ -22,6 +22,10 @@ var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return 
 
 // reply settles the attempt by the reply's head and passes the reply on.
 func (ex *exchange) reply(res *http.Response) {
+	if ex.fenced && ex.grpc && res.StatusCode == http.StatusOK {
+		ex.replyCall(res)
+		return
+	}
 	defer func() { _ = res.Body.Close() }() // read to its end, or given up
 	sentWhole := ex.headCame()
 	ex.seal()
@@ -57,18 +61,19 @@ func (ex *exchange) reply(res *http.Response) {
 		ex.fenceHeaders(h, decisionForwarded, floor)
 	}
 	if ex.broken() {
-		h["Connection"] = []string{"close"}
+		ex.closeAfter(h)
 	}
-	announced := len(res.Trailer)
-	for name := range res.Trailer {
-		if !ownHeader(name) {
-			h.Add("Trailer", name)
-		}
+	announce(h, res)
+	if len(res.Trailer) > 0 && ex.r.ProtoMajor == 1 {
+		delete(h, "Content-Length") // HTTP/1 has trailers behind chunks only
 	}
 	ex.talk(true)
 	ex.w.WriteHeader(res.StatusCode)
+	if ex.grpc && res.ContentLength != 0 {
+		_ = ex.rc.Flush() // its caller may wait for the head before it says more
+	}
 	err := ex.copyBody(res)
-	if kept != nil && kept.whole && !kept.over && err == nil {
+	if kept != nil && kept.whole && !kept.over && err == nil && len(res.Trailer) == 0 {
 		ex.record(tokens.Settlement{
 			Outcome: ex.outcome, Status: res.StatusCode, Location: res.Header.Get("Location"),
 			Reply: &tokens.Reply{Header: keptHeader(res.Header), Body: kept.body},
@@ -80,15 +85,7 @@ func (ex *exchange) reply(res *http.Response) {
 		// reply. The server closes the connection.
 		panic(http.ErrAbortHandler)
 	}
-	for name, values := range res.Trailer {
-		if ownHeader(name) {
-			continue
-		}
-		if announced == 0 {
-			name = http.TrailerPrefix + name
-		}
-		h[name] = values
-	}
+	passTrailer(h, res)
 }
 
 // settleEarly ends an attempt whose reply came before its request had been sent whole.
@@ -173,7 +170,7 @@ func (ex *exchange) failure(err error) *answer {
 			a.detail += "; this write was cut while it was being sent, the upstream saw it incomplete or not at all"
 		}
 		return a
-	case errors.Is(err, errTooLarge), errors.Is(err, errBody), errors.Is(err, errStalled):
+	case errors.Is(err, errTooLarge), errors.Is(err, errBody), errors.Is(err, errStalled) && !errors.Is(err, errCallBroke):
 		return brokenBody(ex, err)
 	case untouched:
 		return &answer{code: wire.CodeUpstreamUnreachable, detail: "nothing was sent: " + reason(err)}

@@ -85,7 +85,7 @@ func (c *frameConn) writeRequest(b []byte, r run) error {
 	if s == nil {
 		return errVetoed
 	}
-	if r.stream != 0 && c.begin(s, r.stream) {
+	if c.begin(s, r.stream) {
 		c.sent = 0
 		if served && !s.begun() && (c.left() || !quiet(c.tcp)) {
 			return errNotQuiet

@@ -60,8 +60,7 @@ type outgoing struct {
 type run struct {
 	n       int
 	request bool
-	// stream is set if a frame of the request begins in the run.
-	stream uint32
+	stream  uint32 // of the request
 	// last tells that the run ends with the last byte of the request.
 	last bool
 }
@@ -75,10 +74,9 @@ func (o *outgoing) next(b []byte) (r run) {
 	}
 	for r.n < len(b) {
 		if o.left > 0 {
-			if r.n > 0 && r.request != o.f.ofRequest() {
+			if !r.takes(o.f) {
 				return r
 			}
-			r.request = o.f.ofRequest()
 			k := min(o.left, len(b)-r.n)
 			o.left -= k
 			r.n += k
@@ -87,14 +85,10 @@ func (o *outgoing) next(b []byte) (r run) {
 				return r
 			}
 			f := readFrame(b[r.n:])
-			if r.n > 0 && r.request != f.ofRequest() {
+			if !r.takes(f) {
 				return r
 			}
 			o.begin(f)
-			r.request = f.ofRequest()
-			if r.request {
-				r.stream = f.stream
-			}
 			r.n += frameHeader
 		}
 		if o.left == 0 && o.ends() {
@@ -103,6 +97,19 @@ func (o *outgoing) next(b []byte) (r run) {
 		}
 	}
 	return r
+}
+
+// takes reports whether bytes of f belong to the run, and makes it one of theirs if it
+// is empty.
+func (r *run) takes(f frame) bool {
+	if r.n == 0 {
+		r.request = f.ofRequest()
+		if r.request {
+			r.stream = f.stream
+		}
+		return true
+	}
+	return r.request == f.ofRequest() && (!r.request || r.stream == f.stream)
 }
 
 func (o *outgoing) begin(f frame) {

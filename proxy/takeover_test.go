@@ -115,46 +115,48 @@ func TestLingerHoldsBackTheSuccessorOfACutWrite(t *testing.T) {
 }
 
 func TestASlowUploadIsCutAtTheTakeover(t *testing.T) {
-	for name, prefix := range map[string]int{"still in the buffer": 10, "streaming": 5000} {
-		t.Run(name, func(t *testing.T) {
-			ended := make(chan error, 1)
-			u := newUpstream(t, func(_ http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("X-Slow") != "" {
-					_, err := io.Copy(io.Discard, r.Body)
-					ended <- err
+	eachSender(t, func(t *testing.T, sender func(*Route)) {
+		for name, prefix := range map[string]int{"still in the buffer": 10, "streaming": 5000} {
+			t.Run(name, func(t *testing.T) {
+				ended := make(chan error, 1)
+				u := newUpstream(t, func(_ http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("X-Slow") != "" {
+						_, err := io.Copy(io.Discard, r.Body)
+						ended <- err
+					}
+				})
+				f := newFixture(t, u.URL, sender, func(r *Route) { r.BodyBuffer = 1000 })
+				f.claim("j")
+				pr, pw := io.Pipe()
+				defer func() { _ = pw.Close() }()
+				r := f.request("j", "1", pr)
+				r.Header.Set("X-Slow", "1")
+				a := f.start(r)
+				if _, err := pw.Write(make([]byte, prefix)); err != nil {
+					t.Fatal(err)
 				}
+				if prefix > 1000 {
+					<-u.arrived
+				} else {
+					<-f.contexts
+				}
+				f.takeOver("j")
+				outcome := ""
+				if prefix > 1000 {
+					outcome = "unknown"
+				}
+				want(t, <-a, 412, "refused", "stale-generation", outcome)
+				if prefix > 1000 {
+					if err := <-ended; err == nil {
+						t.Error("the upstream took the cut upload for a whole one")
+					}
+				} else if u.count() != 0 {
+					t.Error("the upstream saw the write")
+				}
+				want(t, f.post("j", "2"), 200, "forwarded", "", "applied")
 			})
-			f := newFixture(t, u.URL, func(r *Route) { r.BodyBuffer = 1000 })
-			f.claim("j")
-			pr, pw := io.Pipe()
-			defer func() { _ = pw.Close() }()
-			r := f.request("j", "1", pr)
-			r.Header.Set("X-Slow", "1")
-			a := f.start(r)
-			if _, err := pw.Write(make([]byte, prefix)); err != nil {
-				t.Fatal(err)
-			}
-			if prefix > 1000 {
-				<-u.arrived
-			} else {
-				<-f.contexts
-			}
-			f.takeOver("j")
-			outcome := ""
-			if prefix > 1000 {
-				outcome = "unknown"
-			}
-			want(t, <-a, 412, "refused", "stale-generation", outcome)
-			if prefix > 1000 {
-				if err := <-ended; err == nil {
-					t.Error("the upstream took the cut upload for a whole one")
-				}
-			} else if u.count() != 0 {
-				t.Error("the upstream saw the write")
-			}
-			want(t, f.post("j", "2"), 200, "forwarded", "", "applied")
-		})
-	}
+		}
+	})
 }
 
 // holdSender holds requests back as a dial does, and does not notice that they were

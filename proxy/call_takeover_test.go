@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -195,7 +196,7 @@ func TestARepeatedCallIsNotMadeAgain(t *testing.T) {
 }
 
 func TestARepeatedStreamIsToldWithoutBeingHeardOut(t *testing.T) {
-	f := newCallFixture(t, &calls{}, keeping)
+	f := newCallFixture(t, &calls{}, keeping, func(r *Route) { r.IdleTimeout = time.Hour })
 	c := f.client()
 	for i := range 2 {
 		stream, err := c.FullDuplexCall(fencedCall("j", "1", "idempotency-key", "k"))
@@ -379,9 +380,15 @@ func TestAnUploadOverHTTP2IsCutAtTheTakeover(t *testing.T) {
 		t.Error("the upstream took the cut upload for a whole one")
 	}
 	for i := range 3 {
-		res, err := caller.RoundTrip(f.request("j", "2", strings.NewReader(fmt.Sprint(i))))
+		var again bool
+		r := f.request("j", "2", strings.NewReader(fmt.Sprint(i)))
+		r = r.WithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { again = c.Reused }}))
+		res, err := caller.RoundTrip(r)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if !again {
+			t.Error("the refusal cost the caller its connection")
 		}
 		_, _ = io.Copy(io.Discard, res.Body)
 		_ = res.Body.Close()

@@ -220,24 +220,22 @@ func TestTheDeadlineOfALargeWriteDoesNotOutliveIt(t *testing.T) {
 }
 
 func TestAPoolOfClosedConnectionsCostsNoWrite(t *testing.T) {
-	eachSender(t, func(t *testing.T, sender func(*Route)) {
-		release := make(chan struct{})
-		u := newUpstream(t, func(http.ResponseWriter, *http.Request) { <-release })
-		f := newFixture(t, u.URL, sender)
-		var answers []<-chan reply
-		for range 8 {
-			answers = append(answers, f.start(f.request("j", "1", strings.NewReader("x"))))
-		}
-		for range 8 {
-			<-u.arrived
-		}
-		close(release)
-		for _, a := range answers {
-			want(t, <-a, 200, "forwarded", "", "applied")
-		}
-		u.CloseClientConnections()
-		want(t, f.post("j", "1"), 200, "forwarded", "", "applied")
-	})
+	release := make(chan struct{})
+	u := newUpstream(t, func(http.ResponseWriter, *http.Request) { <-release })
+	f := newFixture(t, u.URL)
+	var answers []<-chan reply
+	for range 8 {
+		answers = append(answers, f.start(f.request("j", "1", strings.NewReader("x"))))
+	}
+	for range 8 {
+		<-u.arrived
+	}
+	close(release)
+	for _, a := range answers {
+		want(t, <-a, 200, "forwarded", "", "applied")
+	}
+	u.CloseClientConnections()
+	want(t, f.post("j", "1"), 200, "forwarded", "", "applied")
 }
 
 func TestAnUnfencedWriteIsNotRepeatedEither(t *testing.T) {

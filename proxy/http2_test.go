@@ -79,7 +79,7 @@ func TestWhatARefusalOfTheStreamProves(t *testing.T) {
 }
 
 func TestARefusalOnAnIdleConnectionDoesNotTouchTheNextWrite(t *testing.T) {
-	// The upstream says goodbye after its reply. The next write must go out on a
+	// The upstream says goodbye with its reply. The next write must go out on a
 	// connection of its own, and what was said on the old one must not count for it.
 	connections := make(chan int, 10)
 	url := newPeerUpstream(t, func(p *peer) {
@@ -89,8 +89,8 @@ func TestARefusalOnAnIdleConnectionDoesNotTouchTheNextWrite(t *testing.T) {
 			if !ok {
 				return
 			}
-			p.reply(stream, true, ":status", "200")
 			_ = p.fr.WriteGoAway(stream, http2.ErrCodeNo, nil)
+			p.reply(stream, true, ":status", "200")
 		}
 	})
 	f := newFixture(t, url, overHTTP2)
@@ -319,4 +319,100 @@ func TestSettingsOfZeroStreamsSendNothing(t *testing.T) {
 	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
 	f := newFixture(t, url, overHTTP2, func(r *Route) { r.Timeout = time.Second })
 	want(t, f.post("j", "1"), 502, "refused", "upstream-unreachable", "not-sent")
+}
+
+func TestAPoolOfClosedHTTP2ConnectionsCostsNoWrite(t *testing.T) {
+	release := make(chan struct{})
+	u := newUpstream(t, func(http.ResponseWriter, *http.Request) { <-release })
+	f := newFixture(t, u.URL, overHTTP2)
+	var answers []<-chan reply
+	for range 8 {
+		answers = append(answers, f.start(f.request("j", "1", strings.NewReader("x"))))
+	}
+	for range 8 {
+		<-u.arrived
+	}
+	close(release)
+	for _, a := range answers {
+		want(t, <-a, 200, "forwarded", "", "applied")
+	}
+	u.CloseClientConnections()
+	want(t, f.post("j", "1"), 200, "forwarded", "", "applied")
+}
+
+func TestAStreamedWriteFindsAClosedIdleConnectionInTime(t *testing.T) {
+	u := newUpstream(t, nil)
+	f := newFixture(t, u.URL, overHTTP2, func(r *Route) { r.BodyBuffer = 10 })
+	for range 50 {
+		want(t, f.send(f.request("j", "1", strings.NewReader(strings.Repeat("x", 1000)))), 200, "forwarded", "", "applied")
+		u.CloseClientConnections()
+	}
+	for _, b := range u.bodies {
+		if len(b) != 1000 {
+			t.Errorf("the upstream got %d bytes", len(b))
+		}
+	}
+	u.Close()
+	want(t, f.send(f.request("j", "1", strings.NewReader(strings.Repeat("x", 1000)))), 502, "refused", "upstream-unreachable", "not-sent")
+}
+
+func TestATLSUpstreamThatAgreesOnNothingIsNotWaitedFor(t *testing.T) {
+	cert := httptest.NewUnstartedServer(nil)
+	cert.StartTLS()
+	defer cert.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(cert.Certificate())
+	url := rawUpstream(t, func(c net.Conn, _ *bufio.Reader) {
+		secure := tls.Server(c, &tls.Config{Certificates: cert.TLS.Certificates})
+		_, _ = io.Copy(io.Discard, secure) // and says nothing
+	})
+	f := newFixture(t, strings.Replace(url, "http:", "https:", 1), func(r *Route) {
+		r.Sender = NewHTTP2Sender(r.Upstream, &tls.Config{RootCAs: pool, ServerName: "example.com"}, 8)
+	})
+	began := time.Now()
+	want(t, f.post("j", "1"), 502, "refused", "upstream-unreachable", "not-sent")
+	if d := time.Since(began); d > dialTimeout/2 {
+		t.Errorf("told after %s", d)
+	}
+}
+
+func TestWhatIsKeptOfRepliesOverHTTP2(t *testing.T) {
+	for _, c := range []struct {
+		name, method string
+		reply        http.HandlerFunc
+		status       int // of the repetition
+		decision     string
+	}{
+		{"with a length", "POST", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "body") }, 200, "replayed"},
+		{"without a length", "POST", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "bo")
+			_ = http.NewResponseController(w).Flush()
+			_, _ = io.WriteString(w, "dy")
+		}, 200, "replayed"},
+		{"with trailers that nobody announced", "POST", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
+		}, 409, "refused"},
+		{"to a HEAD", "HEAD", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "4") }, 409, "refused"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			u := newUpstream(t, c.reply)
+			f := newFixture(t, u.URL, overHTTP2, keeping, func(r *Route) { r.Methods = []string{"POST", "HEAD"} })
+			for i := range 2 {
+				r := f.keyed("j", "1", "k", "")
+				r.Method = c.method
+				got := f.send(r)
+				status, decision := 200, "forwarded"
+				if i == 1 {
+					status, decision = c.status, c.decision
+				}
+				if got.err != nil || got.StatusCode != status || got.Header.Get("Fence-Decision") != decision {
+					t.Errorf("try %d: %v, %d %v", i, got.err, got.StatusCode, got.Header)
+				}
+				if status == 200 && c.method == "POST" && got.body != "body" {
+					t.Errorf("try %d: %q", i, got.body)
+				}
+			}
+		})
+	}
 }

@@ -397,3 +397,56 @@ func TestAnUploadOverHTTP2IsCutAtTheTakeover(t *testing.T) {
 		}
 	}
 }
+
+// lateCloser is a sender whose replies are closed only when the test says so.
+type lateCloser struct {
+	Sender
+	open chan struct{}
+}
+
+func (l *lateCloser) Send(req *http.Request, s *Send) (*http.Response, error) {
+	res, err := l.Sender.Send(req, s)
+	if err == nil {
+		res.Body = lateBody{res.Body, l.open}
+	}
+	return res, err
+}
+
+type lateBody struct {
+	io.ReadCloser
+	open chan struct{}
+}
+
+// Close implements io.Closer.
+func (b lateBody) Close() error {
+	<-b.open
+	return b.ReadCloser.Close()
+}
+
+func TestACallThatWasAnsweredEarlyIsBrokenOffBeforeItIsSettled(t *testing.T) {
+	closed := make(chan struct{}, 2)
+	url := newPeerUpstream(t, func(p *peer) {
+		if stream, _, ok := p.open(); ok {
+			p.reply(stream, true, ":status", "200", "content-type", "application/grpc", "grpc-status", "5")
+			_, _ = io.Copy(io.Discard, readFrames{p.fr})
+			closed <- struct{}{}
+		}
+	})
+	l := &lateCloser{open: make(chan struct{})}
+	f := newFixture(t, url, func(r *Route) { l.Sender = NewHTTP2Sender(r.Upstream, nil, 8); r.Sender = l })
+	defer close(l.open)
+	f.claim("j")
+	stream, err := f.client().FullDuplexCall(fencedCall("j", "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = stream.Send(&echo.StreamingOutputCallRequest{}) // and goes on sending
+	eventually(t, "the call is settled", func() bool {
+		return strings.Contains(f.scrape(), `fenceproxy_outcomes_total{outcome="declined",route="default"} 1`)
+	})
+	select {
+	case <-closed:
+	case <-time.After(5 * time.Second):
+		t.Error("it is settled, and more of it can reach the upstream")
+	}
+}

@@ -7,12 +7,14 @@ RESTARTS   ?= 50
 KEYS       ?= 1000000
 KEYED      ?= 200
 OUTAGE     ?= 10
+UPLOAD     ?= 5
+ROLLS      ?= 20
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULN     := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOFMT       = "$$($(GO) env GOROOT)/bin/gofmt"
 
 .DEFAULT_GOAL := help
-.PHONY: help build test fmt vet race lint vuln bench fuzz soak mutants
+.PHONY: help build test peers fmt vet race lint vuln bench fuzz soak mutants
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -21,8 +23,11 @@ build: ## build ./fenceproxy
 	$(GO) build -o fenceproxy ./cmd/fenceproxy
 
 # The last thing in it is go test, whose summary and exit code are those of the target.
-test: fmt vet ## format, vet, and all tests with the race detector
+test: fmt vet peers ## format, vet, and all tests with the race detector
 	$(GO) test -race -timeout 10m ./...
+
+peers: ## install and build the programs of others that e2e/peers tests with; FENCEPROXY_PEERS=none does without
+	.ci/peers
 
 fmt: ## fail if a file is not as gofmt writes it
 	@files=$$($(GOFMT) -l .) || exit 1; if [ -n "$$files" ]; then echo "not as gofmt writes it:"; echo "$$files"; exit 1; fi
@@ -39,7 +44,7 @@ lint: ## golangci-lint, as .golangci.yml says
 vuln: ## known vulnerabilities in what is called; needs the network
 	$(GO) run $(GOVULN) ./...
 
-bench: ## the figures, each beside something to compare with; two minutes
+bench: ## the figures, each beside something to compare with; four minutes
 	$(GO) run ./bench
 
 fuzz: ## every fuzz target, FUZZTIME each
@@ -48,11 +53,13 @@ fuzz: ## every fuzz target, FUZZTIME each
 		$(GO) test -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null || exit 1; \
 	done
 
-soak: ## kill the proxy RESTARTS times under load, KEYED times under one key; take it away from workers for OUTAGE seconds; purge KEYS keys; fuzz for SOAKTIME each
+soak: ## kill the proxy RESTARTS times under load, KEYED times under one key; take it away from workers for OUTAGE seconds; replace it ROLLS times under load; pass bodies of UPLOAD GiB; purge KEYS keys; fuzz for SOAKTIME each
 	FENCEPROXY_SOAK_RESTARTS=$(RESTARTS) FENCEPROXY_SOAK_KEYED=$(KEYED) $(GO) test -count=1 -timeout 60m -v \
 		-run 'TestKillingTheProxyUnderLoad|TestAKeyIsExecutedAtMostOnce' ./e2e
+	FENCEPROXY_SOAK_ROLLS=$(ROLLS) $(GO) test -count=1 -timeout 30m -v -run 'TestARollingRestart' ./e2e
 	FENCEPROXY_SOAK_OUTAGE=$(OUTAGE) $(GO) test -count=1 -timeout 10m -v \
 		-run 'TestWorkerKeepsItsGenerationWhenTheProxyIsDown|TestWorkerIsStoppedInTimeWhenTheProxyIsDown' ./e2e
+	FENCEPROXY_SOAK_UPLOAD_GIB=$(UPLOAD) $(GO) test -count=1 -timeout 60m -v -run 'TestLargeBodies|TestALargeUpload' ./e2e
 	FENCEPROXY_SOAK_KEYS=$(KEYS) $(GO) test -count=1 -timeout 30m -v -run 'TestAPurgeGivesItsSpaceBack' ./tokens/badgerstore
 	$(MAKE) fuzz FUZZTIME=$(SOAKTIME)
 

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -138,31 +137,45 @@ func (c *child) stop() error {
 // (USER_HZ).
 const ticksPerSecond = 100
 
-// cpu is the CPU time, user and system, that the process has used so far, of all its
-// threads, ended ones too.
+// cpu is the CPU time, user and system, that the process and its children have used so
+// far, of all their threads, ended ones too.
 func (c *child) cpu() (time.Duration, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+	pid := strconv.Itoa(c.cmd.Process.Pid)
+	_, ticks, err := readStat(pid)
 	if err != nil {
 		return 0, fmt.Errorf("read cpu time: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	b, err := io.ReadAll(f)
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		return 0, fmt.Errorf("read cpu time: %w", err)
 	}
-	// The name in parentheses may hold anything; utime and stime are the 12th and
-	// 13th field after it.
+	for _, path := range stats {
+		parent, more, err := readStat(filepath.Base(filepath.Dir(path)))
+		if err == nil && parent == pid { // any other may have ended by now
+			ticks += more
+		}
+	}
+	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+}
+
+// readStat returns the parent of a process, and its ticks of CPU time.
+func readStat(pid string) (parent string, ticks uint64, err error) {
+	b, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return "", 0, err
+	}
+	// The name in parentheses may hold anything; ppid, utime and stime are the 2nd,
+	// 12th and 13th field after it.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(fields) < 13 {
-		return 0, fmt.Errorf("read cpu time: %q is too short", b)
+		return "", 0, fmt.Errorf("%q is too short", b)
 	}
-	ticks := uint64(0)
 	for _, s := range fields[11:13] {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("read cpu time: %w", err)
+			return "", 0, err
 		}
 		ticks += n
 	}
-	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+	return fields[1], ticks, nil
 }

@@ -7,6 +7,7 @@
 //     with the same options and one transaction per write;
 //   - CPU time of the real program per fenced write, beside a bare
 //     httputil.ReverseProxy;
+//   - the same beside Caddy and nginx as plain proxies, where they are installed;
 //   - keyed writes through the real program, beside unkeyed ones, with what they cost the
 //     store; and replays.
 //
@@ -24,7 +25,7 @@ import (
 	"time"
 )
 
-// settings of a run. The defaults take about three minutes.
+// settings of a run. The defaults take about four minutes.
 type settings struct {
 	rounds int           // of each pair
 	window time.Duration // measured in each round
@@ -32,6 +33,8 @@ type settings struct {
 	dir    string        // where stores are made; it must lie on a real disk
 	binary string        // a ready-made fenceproxy; built if empty
 	only   string        // one of the parts; all if empty
+	caddy  string        // the programs of the peers
+	nginx  string
 }
 
 func main() {
@@ -44,7 +47,9 @@ func main() {
 	flag.DurationVar(&s.warmUp, "warm-up", 500*time.Millisecond, "time before it, of the proxies")
 	flag.StringVar(&s.dir, "dir", "", "where stores are made, on a real disk; the system's temporary directory if empty")
 	flag.StringVar(&s.binary, "binary", "", "a ready-made fenceproxy; it is built if empty")
-	flag.StringVar(&s.only, "only", "", "one part: admit, raise, hop or keyed")
+	flag.StringVar(&s.only, "only", "", "one part: admit, raise, hop, peers or keyed")
+	flag.StringVar(&s.caddy, "caddy", "caddy", "the program to measure beside; left out if it is not there")
+	flag.StringVar(&s.nginx, "nginx", "nginx", "the program to measure beside; left out if it is not there")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -84,6 +89,7 @@ func bench(ctx context.Context, s settings, out io.Writer) (err error) {
 		{"admit", benchAdmit},
 		{"raise", benchRaise},
 		{"hop", benchHop},
+		{"peers", benchPeers},
 		{"keyed", benchKeyed},
 	}
 	r := newReport(out)

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 
 func TestARunPrintsEveryFigureBesideItsPeer(t *testing.T) {
 	var out strings.Builder
-	s := settings{rounds: 1, window: 100 * time.Millisecond, warmUp: 20 * time.Millisecond, dir: t.TempDir()}
-	for _, part := range []string{"raise", "hop", "keyed"} { // testing.Benchmark takes a second each
+	s := settings{rounds: 1, window: 100 * time.Millisecond, warmUp: 20 * time.Millisecond, dir: t.TempDir(), caddy: "caddy", nginx: "nginx"}
+	for _, part := range []string{"raise", "hop", "peers", "keyed"} { // testing.Benchmark takes a second each
 		s.only = part
 		if err := bench(t.Context(), s, &out); err != nil {
 			t.Fatalf("%v\n%s", err, out.String())
@@ -27,6 +27,7 @@ func TestARunPrintsEveryFigureBesideItsPeer(t *testing.T) {
 	}
 	for _, want := range []string{
 		"durable floor raises, 1 writers", "durable floor raises, 64 writers", "durable floor raises, 256 writers",
+		"CPU per write, beside httputil.ReverseProxy, tuned", "CPU per write, beside Caddy", "CPU per write, beside nginx",
 		"CPU per fenced write, 64 connections", "CPU per fenced write, 1 connections",
 		"keyed writes, 1 connections", "keyed writes, 256 connections", "fsyncs per write", "replays", "p50", "p99", "What this leaves out",
 	} {

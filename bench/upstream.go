@@ -15,10 +15,18 @@ import (
 // listening is printed, with the address, by a child that can be connected to.
 const listening = "listening"
 
-func listen() (net.Listener, error) {
+func localListener() (net.Listener, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return ln, nil
+}
+
+func listen() (net.Listener, error) {
+	ln, err := localListener()
+	if err != nil {
+		return nil, err
 	}
 	fmt.Println(listening, ln.Addr())
 	return ln, nil
@@ -73,9 +81,11 @@ func (p *copyBuffers) Get() []byte { return *p.pool.Get().(*[]byte) }
 func (p *copyBuffers) Put(b []byte) { p.pool.Put(&b) }
 
 // runPeer is the bare proxy: what one writes in an afternoon, well tuned, with no fence,
-// no metrics, no limits and no care for what a repeated write does.
+// no metrics, no limits and no care for what a repeated write does. With "default" after
+// the upstream's URL it is what one writes in five minutes.
 func runPeer(args []string) error {
-	if len(args) != 1 {
+	untuned := len(args) == 2 && args[1] == "default"
+	if len(args) != 1 && !untuned {
 		return fmt.Errorf("role-peer wants the upstream's URL, not %q", args)
 	}
 	target, err := url.Parse(args[0])
@@ -97,6 +107,9 @@ func runPeer(args []string) error {
 			MaxIdleConnsPerHost: peerIdle,
 		},
 		BufferPool: &copyBuffers{sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}},
+	}
+	if untuned {
+		p.Transport, p.BufferPool = nil, nil
 	}
 	return http.Serve(ln, p)
 }

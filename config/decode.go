@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -28,6 +29,8 @@ type decoder struct {
 	routes ast.Node
 	// given is the one route of a configuration without a file.
 	given *Route
+	// most bounds the document; maxFile if zero.
+	most Size
 }
 
 // maxFile bounds a configuration file, so that a wrong path (a disk image, a
@@ -38,18 +41,18 @@ const maxFile = 256 << 10
 // takes time and stack without bound for more.
 const maxNesting = 64
 
-// document reads everything but the routes.
-func (d *decoder) document(data []byte, c *Config) {
+// document reads everything but the routes into a block, to which into points.
+func (d *decoder) document(data []byte, into any) {
 	d.origin[""] = place{file: d.file, line: 1, column: 1}
-	if len(data) > maxFile {
-		d.add("", "the file is larger than %s", Size(maxFile))
+	if most := cmp.Or(d.most, maxFile); Size(len(data)) > most {
+		d.add("", "the file is larger than %s", most)
 		return
 	}
 	body := d.parse(bytes.TrimPrefix(data, []byte("\ufeff")))
 	if body == nil || body.Type() == ast.NullType {
 		return
 	}
-	d.block(body, reflect.ValueOf(c).Elem(), "")
+	d.block(body, reflect.ValueOf(into).Elem(), "")
 }
 
 // parse returns the body of the only document, or nil when there is none.
@@ -242,9 +245,12 @@ func (d *decoder) value(n ast.Node, v reflect.Value, keyAt place, path string) {
 	case isBlock(t):
 		d.origin[path] = keyAt
 		d.block(n, v, path)
-	case isBlockList(t):
+	case t == reflect.TypeFor[[]Route]():
 		d.origin[path] = keyAt
 		d.routes = n
+	case isBlockList(t):
+		d.origin[path] = keyAt
+		d.blocks(n, v, path)
 	case t.Kind() == reflect.Slice:
 		d.origin[path] = keyAt
 		d.list(n, v, path)
@@ -267,6 +273,24 @@ func (d *decoder) list(n ast.Node, v reflect.Value, path string) {
 		d.origin[at] = d.placeOf(element)
 		d.scalar(element, e, at)
 		v.Set(reflect.Append(v, e))
+	}
+}
+
+// blocks reads a list of blocks.
+func (d *decoder) blocks(n ast.Node, v reflect.Value, path string) {
+	sequence, ok := n.(*ast.SequenceNode)
+	if !ok {
+		d.addAt(d.placeOf(n), path, path, "wants a list of blocks, not %s", kindOf(n))
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(sequence.Values), len(sequence.Values)))
+	for i, element := range sequence.Values {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if element == nil || element.Type() == ast.NullType {
+			d.addAt(d.origin[path], at, at, "has no value")
+			continue
+		}
+		d.value(element, v.Index(i), d.placeOf(element), at)
 	}
 }
 

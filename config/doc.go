@@ -12,7 +12,7 @@
 // of the wrong type is a fault with its file, line and column, and all faults
 // are reported together rather than one per attempt.
 //
-// Nothing here does I/O but Load, which reads one file. A Config is plain data:
-// once loaded it may be read from many goroutines, and must not be changed
+// Nothing here does I/O but Load and ForUpstream, which read the configuration
+// and the principals that it names. A Config is plain data: once loaded it may be read from many goroutines, and must not be changed
 // while others read it.
 package config

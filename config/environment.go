@@ -25,15 +25,15 @@ type override struct {
 }
 
 // overridesIn returns the FENCEPROXY_ variables that may set a key, by name.
-// FENCEPROXY_CONTROL and FENCEPROXY_PROXY tell commands where a proxy is,
-// FENCEPROXY_TEST_* steer tests.
+// Those for commands that speak to a running proxy, and FENCEPROXY_TEST_*, which
+// steer tests, are not among them.
 func overridesIn(environ []string) map[string]*override {
 	all := make(map[string]*override)
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		switch {
 		case !strings.HasPrefix(name, envPrefix),
-			name == "FENCEPROXY_CONTROL", name == "FENCEPROXY_PROXY",
+			slices.Contains(commandVariables(), name),
 			strings.HasPrefix(name, "FENCEPROXY_TEST_"),
 			isServiceLink(name, value),
 			all[name] != nil: // the first one counts, as for os.Getenv
@@ -42,6 +42,14 @@ func overridesIn(environ []string) map[string]*override {
 		}
 	}
 	return all
+}
+
+// commandVariables tell commands where a proxy is, and as whom to speak to it.
+func commandVariables() []string {
+	return []string{
+		"FENCEPROXY_CONTROL", "FENCEPROXY_PROXY", "FENCEPROXY_TOKEN", "FENCEPROXY_TOKEN_FILE",
+		"FENCEPROXY_CA_FILE", "FENCEPROXY_CERT_FILE", "FENCEPROXY_KEY_FILE",
+	}
 }
 
 // isServiceLink knows the variables that Kubernetes and old Docker links put

@@ -80,10 +80,10 @@ func TestAFaultOfTheEnvironmentNamesTheVariable(t *testing.T) {
 		{"FENCEPROXY_DRAIN=-1s", "FENCEPROXY_DRAIN: -1s is negative"},
 		{"FENCEPROXY_LIMITS_MAX_IN_FLIGHT=many", `FENCEPROXY_LIMITS_MAX_IN_FLIGHT: "many" is not a whole number`},
 		{"FENCEPROXY_DEFAULTS_WEBSOCKET=yes", `FENCEPROXY_DEFAULTS_WEBSOCKET: "yes" is neither true nor false`},
-		{"FENCEPROXY_DEFAULTS_WEBSOCKET=true", "FENCEPROXY_DEFAULTS_WEBSOCKET: not supported by this version yet"},
+		{"FENCEPROXY_STORE_ENGINE=etcd", "FENCEPROXY_STORE_ENGINE: not supported by this version yet"},
 		{"FENCEPROXY_DEFAULTS_METHODS=PUT,post", `FENCEPROXY_DEFAULTS_METHODS: "post" is not upper case: methods are compared letter for letter`},
 		{"FENCEPROXY_ROUTES_0_METHODS=PUT,post", `FENCEPROXY_ROUTES_0_METHODS: "post" is not upper case: methods are compared letter for letter`},
-		{"FENCEPROXY_CONTROL_LISTEN=:1", "FENCEPROXY_CONTROL_LISTEN: anyone who reaches it could claim leases: bind to 127.0.0.1 or set auth.file (auth.file is not supported by this version yet, so only a loopback address is accepted)"},
+		{"FENCEPROXY_CONTROL_LISTEN=:1", "FENCEPROXY_CONTROL_LISTEN: anyone who reaches it could claim leases: bind to 127.0.0.1 or set auth.file"},
 		{"FENCEPROXY_ROUTES_1_PATH=/b", "FENCEPROXY_ROUTES_1_NAME: missing: every route needs a name\n" +
 			"environment: FENCEPROXY_ROUTES_1_UPSTREAM: missing: every route needs an upstream, as in http://127.0.0.1:3000"},
 		{"FENCEPROXY_DEFAULTS_TIMEOUT=0", "FENCEPROXY_DEFAULTS_TIMEOUT: 0s is not longer than 0"},

@@ -62,9 +62,9 @@ func (fs Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// errorOrNil sorts the faults and drops repetitions: a bad value under defaults
-// is found once for each route that takes it.
-func (fs Faults) errorOrNil() error {
+// ErrorOrNil sorts the faults and drops repetitions: a bad value under defaults
+// is found once for each route that takes it. Without faults it returns nil.
+func (fs Faults) ErrorOrNil() error {
 	if len(fs) == 0 {
 		return nil
 	}
@@ -78,6 +78,11 @@ func (fs Faults) errorOrNil() error {
 		return twice
 	})
 }
+
+// FaultOf returns a fault of the key at path, as control.tls.cert_file, at the
+// place where the key was set. It is for checks that need more than the
+// configuration itself: the files that it names, or the one that is in effect.
+func (c *Config) FaultOf(path, message string) Fault { return c.origin.fault(path, message) }
 
 // collector gathers the faults of one configuration.
 type collector struct {

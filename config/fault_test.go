@@ -59,8 +59,8 @@ func TestEachFaultNamesItsLineItsKeyAndTheCause(t *testing.T) {
 		{"AnAddressWithoutPort", "listen: localhost\n" + minimal, `f.yaml:1:9: listen: "localhost" is not an address: write host:port, as in 127.0.0.1:8080`},
 		{"AnAddressWithABadPort", "listen: localhost:70000\n" + minimal, `f.yaml:1:9: listen: "localhost:70000" has no port from 0 to 65535`},
 		{"AnAddressWithABadHost", "listen: \"a b:80\"\n" + minimal, `f.yaml:1:9: listen: "a b:80" has no valid host`},
-		{"AnOpenControlListener", "control: {listen: 0.0.0.0:8081}\n" + minimal, "f.yaml:1:19: control.listen: anyone who reaches it could claim leases: bind to 127.0.0.1 or set auth.file (auth.file is not supported by this version yet, so only a loopback address is accepted)"},
-		{"AControlListenerOnANamedHost", "control: {listen: box:8081}\n" + minimal, "f.yaml:1:19: control.listen: anyone who reaches it could claim leases: bind to 127.0.0.1 or set auth.file (auth.file is not supported by this version yet, so only a loopback address is accepted)"},
+		{"AnOpenControlListener", "control: {listen: 0.0.0.0:8081}\n" + minimal, "f.yaml:1:19: control.listen: anyone who reaches it could claim leases: bind to 127.0.0.1 or set auth.file"},
+		{"AControlListenerOnANamedHost", "control: {listen: box:8081}\n" + minimal, "f.yaml:1:19: control.listen: anyone who reaches it could claim leases: bind to 127.0.0.1 or set auth.file"},
 		{"TwoListenersOnOneAddress", "listen: 0.0.0.0:8081\n" + minimal, "f.yaml:1:1: control.listen: is the same address as listen"},
 
 		// Leases, headers, limits.
@@ -94,6 +94,10 @@ func TestEachFaultNamesItsLineItsKeyAndTheCause(t *testing.T) {
 		{"HTTP2OverTLSToAPlainUpstream", route("upstream_protocol: h2"), "f.yaml:4:24: routes[0].upstream_protocol: h2 is HTTP/2 over TLS and the upstream is http: use h2c, or https"},
 		{"PlainHTTP2ToATLSUpstream", "routes: [{name: a, upstream: https://a, upstream_protocol: h2c}]", "f.yaml:1:60: routes[0].upstream_protocol: h2c is HTTP/2 in the clear and the upstream is https: use h2, or http"},
 		{"AnUnknownProtocol", route("upstream_protocol: h3"), `f.yaml:4:24: routes[0].upstream_protocol: "h3" is not one of http1, h2, h2c`},
+		{
+			"AWebSocketOverHTTP2", route("websocket: true\n    upstream_protocol: h2c"),
+			"f.yaml:4:16: routes[0].websocket: needs upstream_protocol: http1, for only that can be upgraded",
+		},
 		{"ANamespaceWithAComma", route(`namespace: "a,b"`), `f.yaml:4:16: routes[0].namespace: "a,b" has more than printable ASCII, or a comma, a quote, a backslash or a blank`},
 		{"AMethodThatIsNone", route(`methods: ["P T"]`), `f.yaml:4:15: routes[0].methods[0]: "P T" is not a method`},
 		{"AMethodTwice", route("methods: [PUT, PUT]"), "f.yaml:4:20: routes[0].methods[1]: PUT is in the list already"},
@@ -115,20 +119,12 @@ func TestEachFaultNamesItsLineItsKeyAndTheCause(t *testing.T) {
 // a feature is built its row moves to a test of the feature.
 func TestAFeatureThatIsNotBuiltYetIsRefusedNotIgnored(t *testing.T) {
 	for _, tt := range []struct{ key, data string }{
-		{"tls.cert_file", "tls: {cert_file: c, key_file: \"\"}\n" + minimal},
-		{"control.tls.client_ca_file", "control: {tls: {client_ca_file: c}}\n" + minimal},
-		{"auth.file", "auth: {file: a}\n" + minimal},
-		{"auth.file", "auth: {file: a}\ncontrol: {listen: \":8081\"}\n" + minimal},
 		{"store.engine", "store: {engine: postgres}\n" + minimal},
 		{"store.engine", "store: {engine: etcd}\n" + minimal},
 		{"store.postgres.dsn", "store: {postgres: {dsn: x}}\n" + minimal},
 		{"store.etcd.endpoints", "store: {etcd: {endpoints: [x]}}\n" + minimal},
 		{"store.etcd.prefix", "store: {etcd: {prefix: /x/}}\n" + minimal},
 		{"store.etcd.tls.ca_file", "store: {etcd: {tls: {ca_file: x}}}\n" + minimal},
-		{"routes[0].enforcement", route("enforcement: observe")},
-		{"routes[0].websocket", route("websocket: true")},
-		{"defaults.websocket", "defaults: {websocket: true}\n" + minimal},
-		{"defaults.enforcement", "defaults: {enforcement: observe}\n" + route("enforcement: enforce")},
 	} {
 		got := faultLines(t, tt.data)
 		if len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprintf(": %s: not supported by this version yet", tt.key)) {
@@ -139,23 +135,54 @@ func TestAFeatureThatIsNotBuiltYetIsRefusedNotIgnored(t *testing.T) {
 
 func TestWhatIsBuiltIsAccepted(t *testing.T) {
 	for _, data := range []string{
+		"auth: {file: a}\n" + minimal,
+		"auth: {file: a}\ncontrol: {listen: \":8081\"}\n" + minimal,
 		route("idempotency: {key: required}"),
 		route("once_per_generation: true"),
 		route("idempotency: {on_duplicate: refuse, on_unknown: forward, wait: 1s, retention: 1h, max_reply: 1, store_reply: false}"),
 		route("fencing: off"),
 		route("upstream_protocol: h2c"),
 		"routes: [{name: a, upstream: https://a, upstream_protocol: h2}]",
+		route("enforcement: observe"),
+		route("websocket: true"),
 		route("outcomes: {applied: [409], unknown: [200]}"),
 		route("hosts: [a.example, 127.0.0.1, \"[::1]\"]"),
 		"listen: \":0\"\ncontrol: {listen: \"[::1]:0\"}\n" + minimal,
 		"control: {listen: localhost:9000}\n" + minimal,
 		"defaults:\nroutes:\n  - name: a\n    hosts:\n    upstream: https://user:pw@a:8443/base\n    upstream_tls: {ca_file: x}\n",
 		"defaults: {upstream_tls: {ca_file: x}}\n" + minimal,
+		"tls: {cert_file: c, key_file: k, client_ca_file: a}\ncontrol: {tls: {cert_file: c, key_file: k}}\n" + minimal,
 		"%YAML 1.2\n---\n" + minimal + "...\n",
 		"\ufeff" + minimal,
 		strings.ReplaceAll(minimal, "\n", "\r\n"),
 		`{"routes": [{"name": "json", "upstream": "http://a"}]}`,
 	} {
 		mustParse(t, data)
+	}
+}
+
+func TestTLSNeedsBothItsFiles(t *testing.T) {
+	for _, tt := range []struct{ data, want string }{
+		{"tls: {cert_file: c}\n" + minimal, "f.yaml:1:1: tls.key_file: missing beside cert_file"},
+		{"control: {tls: {key_file: k}}\n" + minimal, "f.yaml:1:11: control.tls.cert_file: missing beside key_file"},
+		{"tls: {client_ca_file: a}\n" + minimal, "f.yaml:1:23: tls.client_ca_file: needs tls.cert_file and key_file: without TLS there are no client certificates"},
+	} {
+		if got := strings.Join(faultLines(t, tt.data), "\n"); got != tt.want {
+			t.Errorf("%s gave\n%s\nwant\n%s", tt.data, got, tt.want)
+		}
+	}
+}
+
+func TestAFaultFoundOutsideTheConfigurationHasThePlaceOfItsKey(t *testing.T) {
+	c := mustParse(t, "tls:\n  cert_file: c\n  key_file: k\ndefaults: {upstream_tls: {ca_file: x}}\n"+minimal)
+	for path, want := range map[string]string{
+		"tls.cert_file":                  "f.yaml:2:14: tls.cert_file: m",
+		"tls.client_ca_file":             "f.yaml:1:1: tls.client_ca_file: m",
+		"routes[0].upstream_tls.ca_file": "f.yaml:4:36: defaults.upstream_tls.ca_file: m",
+		"limits.max_header":              "f.yaml:1:1: limits.max_header: m",
+	} {
+		if got := c.FaultOf(path, "m").String(); got != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
 	}
 }

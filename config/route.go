@@ -131,8 +131,9 @@ type RouteOptions struct {
 	// Body bounds request bodies.
 	Body Body `yaml:"body"`
 
-	// WebSocket lets Upgrade: websocket through; every other upgrade is
-	// refused always. Default false.
+	// WebSocket lets Upgrade: websocket through, judged like a write; every
+	// other upgrade is refused always. It needs upstream_protocol: http1.
+	// Default false.
 	WebSocket bool `yaml:"websocket"`
 }
 

@@ -17,8 +17,12 @@ type Config struct {
 	// operator's page.
 	Control Control `yaml:"control"`
 
-	// Auth says who may do what on the control listener.
+	// Auth says who may do what.
 	Auth Auth `yaml:"auth"`
+
+	// Principals is what Load and ForUpstream found in Auth.File. It is no key
+	// of the configuration.
+	Principals []Principal
 
 	// Store is where floors, leases and keyed writes are kept.
 	Store Store `yaml:"store"`
@@ -98,11 +102,10 @@ type Control struct {
 	TLS ServerTLS `yaml:"tls"`
 }
 
-// Auth is the authentication of the control listener.
+// Auth is who may do what.
 type Auth struct {
-	// File lists the principals: name, token hash or certificate subject,
-	// roles and job prefixes. Default empty: whoever reaches the loopback
-	// control listener may do everything.
+	// File lists the principals, see Principal. Default empty: whoever reaches
+	// the control listener, which then has to be on loopback, may do everything.
 	File string `yaml:"file"`
 }
 

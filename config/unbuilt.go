@@ -11,14 +11,9 @@ import (
 // is not there. Building one deletes its line.
 func unbuilt() []string {
 	return []string{
-		"tls",
-		"control.tls",
-		"auth.file",
 		"store.engine",
 		"store.postgres",
 		"store.etcd",
-		"routes[].enforcement",
-		"routes[].websocket",
 	}
 }
 

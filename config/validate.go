@@ -32,7 +32,7 @@ func (c *Config) validate(found *collector) error {
 		check.limits()
 		check.routes()
 	}
-	return found.faults.errorOrNil()
+	return found.faults.ErrorOrNil()
 }
 
 // checker holds the rules.
@@ -54,11 +54,7 @@ func (c *checker) listeners() {
 	data, dataOK := c.listener("listen", c.config.Listen)
 	control, controlOK := c.listener("control.listen", c.config.Control.Listen)
 	if controlOK && !control.isLoopback() && c.config.Auth.File == "" && !c.isBad("auth") {
-		message := "anyone who reaches it could claim leases: bind to 127.0.0.1 or set auth.file"
-		if isUnbuilt("auth.file") {
-			message += " (auth.file is not supported by this version yet, so only a loopback address is accepted)"
-		}
-		c.add("control.listen", "%s", message)
+		c.add("control.listen", "anyone who reaches it could claim leases: bind to 127.0.0.1 or set auth.file")
 	}
 	if dataOK && controlOK && data.port != 0 && data.port == control.port &&
 		(data.isEvery() || control.isEvery() || strings.EqualFold(data.host, control.host)) {

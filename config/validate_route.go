@@ -164,6 +164,9 @@ func (c *checker) options(path string, o RouteOptions) {
 			c.add(here, "%s is in the list already", method)
 		}
 	}
+	if o.WebSocket && o.UpstreamProtocol != ProtocolHTTP1 {
+		c.add(at("websocket"), "needs upstream_protocol: http1, for only that can be upgraded")
+	}
 	c.positive(at("timeout"), o.Timeout)
 	c.positive(at("idle_timeout"), o.IdleTimeout)
 	c.atLeast(at("takeover.wait"), o.Takeover.Wait, 0)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 )
 
@@ -16,6 +17,11 @@ const batchWidth = 64
 // body that can not be read is refused as a whole.
 func (s *server) renewLeases(w http.ResponseWriter, r *http.Request) {
 	var q wire.RenewLeasesRequest
+	if p := s.allowed(r, auth.Worker); p != nil {
+		s.count("renew", reply{}, p)
+		p.Write(w)
+		return
+	}
 	if p := read(r, wire.MaxBatchBody, &q); p != nil {
 		s.count("renew", reply{}, p)
 		p.Write(w)

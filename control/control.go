@@ -8,6 +8,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/telemetry"
 	"github.com/fenceproxy/fenceproxy/tokens"
@@ -19,8 +20,10 @@ type Options struct {
 	// Metrics counts the calls and is served; nil serves and counts none.
 	Metrics *telemetry.Metrics
 	Logger  *slog.Logger
-	// Namespace is where all jobs of this listener live.
-	Namespace string
+	// Principals are who may call, and what each may do. If there are none,
+	// everybody may do everything, and all jobs live in Namespace.
+	Principals *auth.Current
+	Namespace  string
 	// MinTTL and MaxTTL bound a lease; 1 s and 24 h if zero.
 	MinTTL, MaxTTL time.Duration
 	// MaxWait bounds wait_ms and settle_ms each, so that no caller keeps a
@@ -40,6 +43,8 @@ type Options struct {
 
 type server struct {
 	Options
+	// anyone is who calls where there are no principals.
+	anyone *auth.Principal
 }
 
 // New returns the handler of the control listener. It may be served concurrently.
@@ -62,32 +67,32 @@ func New(opt Options) http.Handler {
 	if opt.Ready == nil {
 		opt.Ready = opt.Authority.Err
 	}
-	s := &server{Options: opt}
+	s := &server{Options: opt, anyone: auth.Anyone(opt.Namespace)}
 
 	r := chi.NewRouter()
-	r.Use(s.catchPanics, s.sameOrigin, s.boundBody, middleware.GetHead)
+	r.Use(s.catchPanics, s.sameOrigin, s.boundBody, s.authenticate, middleware.GetHead)
 	r.NotFound(s.notFound)
 	r.MethodNotAllowed(s.methodNotAllowed(r))
 
-	r.Post(wire.PathClaim, s.operation("claim", s.claim))
-	r.Post(wire.PathRenew, s.operation("renew", s.renew))
-	r.Post(wire.PathComplete, s.operation("complete", s.complete))
-	r.Post(wire.PathRelease, s.operation("release", s.release))
+	r.Post(wire.PathClaim, s.operation("claim", auth.Worker, s.claim))
+	r.Post(wire.PathRenew, s.operation("renew", auth.Worker, s.renew))
+	r.Post(wire.PathComplete, s.operation("complete", auth.Worker, s.complete))
+	r.Post(wire.PathRelease, s.operation("release", auth.Worker, s.release))
 	r.Post(wire.PathRenewLeases, s.renewLeases)
 
-	r.Get(wire.PathJobs, s.answer(s.jobs))
-	r.Get(wire.PathJob, s.answer(s.job))
-	r.Post(wire.PathRevoke, s.operation("revoke", s.revoke))
-	r.Post(wire.PathFence, s.operation("fence", s.fence))
-	r.Post(wire.PathReopen, s.operation("reopen", s.reopen))
+	r.Get(wire.PathJobs, s.answer(s.reads(s.jobs)))
+	r.Get(wire.PathJob, s.answer(s.reads(s.job)))
+	r.Post(wire.PathRevoke, s.operation("revoke", auth.Operator, s.revoke))
+	r.Post(wire.PathFence, s.operation("fence", auth.Issuer, s.fence))
+	r.Post(wire.PathReopen, s.operation("reopen", auth.Operator, s.reopen))
 
-	r.Get(wire.PathWrites, s.answer(s.writes))
-	r.Post(wire.PathResolve, s.operation("resolve", s.resolve))
+	r.Get(wire.PathWrites, s.answer(s.reads(s.writes)))
+	r.Post(wire.PathResolve, s.operation("resolve", auth.Operator, s.resolve))
 
 	r.Get(wire.PathHealth, s.health)
 	r.Get(wire.PathReady, s.ready)
 	if opt.Metrics != nil {
-		r.Method(http.MethodGet, wire.PathMetrics, opt.Metrics.Handler())
+		r.Method(http.MethodGet, wire.PathMetrics, s.unconfined(opt.Metrics.Handler()))
 	}
 	return r
 }
@@ -103,8 +108,9 @@ type reply struct {
 
 type endpoint func(*http.Request) (reply, *wire.Problem)
 
-// operation answers and counts the call.
-func (s *server) operation(name string, f endpoint) http.HandlerFunc {
+// operation answers callers with the role, and counts the call.
+func (s *server) operation(name string, role auth.Role, f endpoint) http.HandlerFunc {
+	f = s.only(role, f)
 	return s.answer(func(r *http.Request) (reply, *wire.Problem) {
 		rep, p := f(r)
 		s.count(name, rep, p)
@@ -151,6 +157,8 @@ func resultOf(p *wire.Problem) string {
 		return "lost"
 	case wire.CodeInvalidRequest.Name, wire.CodeRequestTooLarge.Name, wire.CodeUnsupportedMedia.Name:
 		return "invalid"
+	case wire.CodeUnauthenticated.Name, wire.CodeForbidden.Name:
+		return p.Code
 	case wire.CodeJobNotFound.Name, wire.CodeWriteNotFound.Name:
 		return "not-found"
 	case wire.CodeWriteSettled.Name, wire.CodeWriteInProgress.Name, wire.CodeGenerationMismatch.Name, wire.CodeGenerationsExhausted.Name:

@@ -25,16 +25,20 @@ func (s *server) claim(r *http.Request) (reply, *wire.Problem) {
 	if c.p != nil {
 		return reply{}, c.p
 	}
+	key, p := s.own(r, q.JobID)
+	if p != nil {
+		return reply{}, p
+	}
 	t := traceOf(r)
 	// The request's context ends when the caller hangs up, and so a claim that
 	// nobody waits for any more leaves the queue.
 	g, err := s.Authority.Claim(r.Context(), tokens.ClaimRequest{
-		Job: s.jobKey(q.JobID), Owner: q.Owner, TTL: q.TTL, ClaimID: q.ClaimID, Trace: t.parent,
+		Job: key, Owner: q.Owner, TTL: q.TTL, ClaimID: q.ClaimID, Trace: t.parent,
 	}, milliseconds(q.Wait), milliseconds(q.Settle))
 	if err != nil {
 		return reply{}, s.refuse(r, subject{job: q.JobID}, err)
 	}
-	s.logTakeover(r, q.JobID, g, t)
+	s.logTakeover(r, key, g, t)
 	rep := reply{status: http.StatusCreated, result: "granted", body: claimResponse(q.JobID, g)}
 	if g.Repeated {
 		rep.status, rep.result = http.StatusOK, "repeated"
@@ -59,13 +63,13 @@ func claimResponse(jobID string, g tokens.Grant) wire.ClaimResponse {
 
 // logTakeover logs a claim that took the job from a generation that had not ended by
 // itself.
-func (s *server) logTakeover(r *http.Request, jobID string, g tokens.Grant, t trace) {
+func (s *server) logTakeover(r *http.Request, key tokens.Job, g tokens.Grant, t trace) {
 	p := g.Predecessor
 	if p == nil || p.Ended != tokens.Superseded || g.Repeated {
 		return
 	}
-	s.Logger.InfoContext(r.Context(), "takeover", "job_id", jobID, "namespace", s.Namespace,
-		"generation", g.Lease.Generation, "owner", g.Lease.Owner,
+	s.Logger.InfoContext(r.Context(), "takeover", "job_id", key.ID, "namespace", key.Namespace,
+		"generation", g.Lease.Generation, "owner", g.Lease.Owner, "who", callerOf(r).Name(),
 		"old_generation", p.Generation, "old_owner", p.Owner, "in_flight", p.InFlight, "trace_id", t.id)
 }
 
@@ -88,7 +92,11 @@ func (s *server) renewOne(r *http.Request, q wire.RenewRequest) (reply, *wire.Pr
 	if c.p != nil {
 		return reply{}, c.p
 	}
-	ref := tokens.LeaseRef{Job: s.jobKey(q.JobID), Owner: q.Owner, Generation: q.Generation, LeaseID: q.LeaseID}
+	key, p := s.own(r, q.JobID)
+	if p != nil {
+		return reply{}, p
+	}
+	ref := tokens.LeaseRef{Job: key, Owner: q.Owner, Generation: q.Generation, LeaseID: q.LeaseID}
 	n, err := s.Authority.Renew(r.Context(), ref, ttl)
 	if err != nil {
 		return reply{}, s.refuse(r, subject{job: q.JobID, generation: q.Generation}, err)
@@ -114,7 +122,11 @@ func (s *server) complete(r *http.Request) (reply, *wire.Problem) {
 	if c.p != nil {
 		return reply{}, c.p
 	}
-	ref := tokens.LeaseRef{Job: s.jobKey(q.JobID), Owner: q.Owner, Generation: q.Generation, LeaseID: q.LeaseID}
+	key, p := s.own(r, q.JobID)
+	if p != nil {
+		return reply{}, p
+	}
+	ref := tokens.LeaseRef{Job: key, Owner: q.Owner, Generation: q.Generation, LeaseID: q.LeaseID}
 	e, err := s.Authority.Complete(r.Context(), ref, q.Result, milliseconds(q.Wait), traceOf(r).parent)
 	return s.ended(r, ref, e, err)
 }
@@ -130,7 +142,11 @@ func (s *server) release(r *http.Request) (reply, *wire.Problem) {
 	if c.p != nil {
 		return reply{}, c.p
 	}
-	ref := tokens.LeaseRef{Job: s.jobKey(q.JobID), Owner: q.Owner, Generation: q.Generation, LeaseID: q.LeaseID}
+	key, p := s.own(r, q.JobID)
+	if p != nil {
+		return reply{}, p
+	}
+	ref := tokens.LeaseRef{Job: key, Owner: q.Owner, Generation: q.Generation, LeaseID: q.LeaseID}
 	e, err := s.Authority.Release(r.Context(), ref, milliseconds(q.Wait), traceOf(r).parent)
 	return s.ended(r, ref, e, err)
 }

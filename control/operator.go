@@ -26,8 +26,12 @@ func (s *server) revoke(r *http.Request) (reply, *wire.Problem) {
 	if c.p != nil {
 		return reply{}, c.p
 	}
-	v, err := s.Authority.Revoke(detached(r), s.jobKey(q.JobID), q.Expected, traceOf(r).parent)
-	return s.changed(r, action{name: "revoke", job: q.JobID, generation: q.Expected, reason: q.Reason}, v, err)
+	key, p := s.own(r, q.JobID)
+	if p != nil {
+		return reply{}, p
+	}
+	v, err := s.Authority.Revoke(detached(r), key, q.Expected, traceOf(r).parent)
+	return s.changed(r, action{name: "revoke", job: key, generation: q.Expected, reason: q.Reason}, v, err)
 }
 
 func (s *server) fence(r *http.Request) (reply, *wire.Problem) {
@@ -42,8 +46,12 @@ func (s *server) fence(r *http.Request) (reply, *wire.Problem) {
 	if c.p != nil {
 		return reply{}, c.p
 	}
-	v, err := s.Authority.Fence(detached(r), s.jobKey(q.JobID), q.Floor, traceOf(r).parent)
-	return s.changed(r, action{name: "fence", job: q.JobID, floor: q.Floor, reason: q.Reason}, v, err)
+	key, p := s.own(r, q.JobID)
+	if p != nil {
+		return reply{}, p
+	}
+	v, err := s.Authority.Fence(detached(r), key, q.Floor, traceOf(r).parent)
+	return s.changed(r, action{name: "fence", job: key, floor: q.Floor, reason: q.Reason}, v, err)
 }
 
 func (s *server) reopen(r *http.Request) (reply, *wire.Problem) {
@@ -57,8 +65,12 @@ func (s *server) reopen(r *http.Request) (reply, *wire.Problem) {
 	if c.p != nil {
 		return reply{}, c.p
 	}
-	v, err := s.Authority.Reopen(detached(r), s.jobKey(q.JobID))
-	return s.changed(r, action{name: "reopen", job: q.JobID, reason: q.Reason}, v, err)
+	key, p := s.own(r, q.JobID)
+	if p != nil {
+		return reply{}, p
+	}
+	v, err := s.Authority.Reopen(detached(r), key)
+	return s.changed(r, action{name: "reopen", job: key, reason: q.Reason}, v, err)
 }
 
 // detached is the context of an operator's change. It outlives the caller, so that the
@@ -67,7 +79,8 @@ func detached(r *http.Request) context.Context { return context.WithoutCancel(r.
 
 // action is what an operator asked for.
 type action struct {
-	name, job, reason string
+	name, reason string
+	job          tokens.Job
 	// generation and floor are those of the request, until the job's own are
 	// known.
 	generation, floor tokens.Generation
@@ -82,14 +95,14 @@ func (s *server) changed(r *http.Request, a action, v tokens.View, err error) (r
 		view wire.JobView
 	)
 	if err != nil {
-		p = s.refuse(r, subject{job: a.job, generation: a.generation}, err)
+		p = s.refuse(r, subject{job: a.job.ID, generation: a.generation}, err)
 		result = p.Code
 	} else {
 		view = jobView(v)
 		a.generation, a.floor = view.Generation, view.Floor
 	}
-	s.Logger.InfoContext(r.Context(), "operator action", "action", a.name, "result", result, "job_id", a.job, "namespace", s.Namespace,
-		"generation", a.generation, "floor", a.floor, "reason", a.reason, "remote", r.RemoteAddr, "trace_id", traceOf(r).id)
+	s.Logger.InfoContext(r.Context(), "operator action", "action", a.name, "result", result, "job_id", a.job.ID, "namespace", a.job.Namespace,
+		"generation", a.generation, "floor", a.floor, "reason", a.reason, "who", callerOf(r).Name(), "remote", r.RemoteAddr, "trace_id", traceOf(r).id)
 	return reply{body: view}, p
 }
 
@@ -100,7 +113,11 @@ func (s *server) job(r *http.Request) (reply, *wire.Problem) {
 	if c.p != nil {
 		return reply{}, c.p
 	}
-	v, err := s.Authority.Job(r.Context(), s.jobKey(q["id"]))
+	key, p := s.own(r, q["id"])
+	if p != nil {
+		return reply{}, p
+	}
+	v, err := s.Authority.Job(r.Context(), key)
 	if err != nil {
 		return reply{}, s.refuse(r, subject{job: q["id"]}, err)
 	}
@@ -124,12 +141,19 @@ func (s *server) jobs(r *http.Request) (reply, *wire.Problem) {
 	if c.p != nil {
 		return reply{}, c.p
 	}
-	// One more than is shown, so that a cursor is given only if something follows.
-	views, _, err := s.Authority.List(r.Context(), tokens.ListQuery{
-		Namespace: s.Namespace, Prefix: q["prefix"], After: s.jobKey(q["cursor"]), Limit: limit + 1,
-	}, state)
-	if err != nil {
-		return reply{}, s.refuse(r, subject{}, err)
+	// One more than is shown, so that a cursor is given only if something follows. A
+	// prefix of the caller's comes after the other: neither a job nor a cursor is
+	// ever that of somebody else.
+	var views []tokens.View
+	who := callerOf(r)
+	for _, prefix := range who.Within(q["prefix"]) {
+		more, _, err := s.Authority.List(r.Context(), tokens.ListQuery{
+			Namespace: who.Namespace(), Prefix: prefix, After: tokens.Job{Namespace: who.Namespace(), ID: q["cursor"]}, Limit: limit + 1 - len(views),
+		}, state)
+		if err != nil {
+			return reply{}, s.refuse(r, subject{}, err)
+		}
+		views = append(views, more...)
 	}
 	var out wire.JobsResponse
 	if len(views) > limit {
@@ -168,8 +192,9 @@ func (s *server) health(w http.ResponseWriter, _ *http.Request) {
 	wire.WriteJSON(w, http.StatusOK, wire.TypeJSON, wire.HealthResponse{Status: "ok"})
 }
 
-// ready says whether writes are served, and if not why.
-func (s *server) ready(w http.ResponseWriter, _ *http.Request) {
+// ready says whether writes are served, and if not why. The reason may name directories
+// and hosts, so where there are principals only they are told.
+func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	err := s.Ready()
 	if err == nil {
 		wire.WriteJSON(w, http.StatusOK, wire.TypeJSON, wire.HealthResponse{Status: "ready"})
@@ -180,6 +205,9 @@ func (s *server) ready(w http.ResponseWriter, _ *http.Request) {
 		code = wire.CodeOverloaded // its title includes shutting down
 	}
 	p := wire.NewProblem(code, fmt.Sprintf("no writes are served: %v", err))
+	if ps := s.Principals.Load(); ps != nil && identify(r, ps) == nil {
+		p.Detail = "no writes are served; ask with a credential for the reason"
+	}
 	p.RetryAfter = storeRetry
 	p.Write(w)
 }

@@ -141,5 +141,3 @@ func (s *server) checkRef(c *checks, job, owner string, g tokens.Generation, lea
 		c.fail("lease_id", "is empty; send the one that the claim was answered with")
 	}
 }
-
-func (s *server) jobKey(id string) tokens.Job { return tokens.Job{Namespace: s.Namespace, ID: id} }

@@ -34,14 +34,42 @@ func (s *server) writes(r *http.Request) (reply, *wire.Problem) {
 		return reply{}, c.p
 	}
 	query := tokens.WritesQuery{Limit: limit, Open: state == tokens.WriteUnknown || state == tokens.WriteInFlight}
-	if q["job_id"] != "" {
-		query.Job = s.jobKey(q["job_id"])
+	if q["job_id"] == "" {
+		return s.writesOfAll(r, query, state)
+	}
+	var p *wire.Problem
+	if query.Job, p = s.own(r, q["job_id"]); p != nil {
+		return reply{}, p
 	}
 	list, err := s.Authority.Writes(r.Context(), query, state)
 	if err != nil {
 		return reply{}, s.refuse(r, subject{job: q["job_id"]}, err)
 	}
 	return reply{body: wire.WritesResponse{Writes: writes(list)}}, nil
+}
+
+// writesOfAll lists the writes of all jobs that the caller may see: without principals
+// those of every namespace.
+func (s *server) writesOfAll(r *http.Request, query tokens.WritesQuery, state tokens.WriteState) (reply, *wire.Problem) {
+	who := callerOf(r)
+	if who == s.anyone {
+		list, err := s.Authority.Writes(r.Context(), query, state)
+		if err != nil {
+			return reply{}, s.refuse(r, subject{}, err)
+		}
+		return reply{body: wire.WritesResponse{Writes: writes(list)}}, nil
+	}
+	var all []tokens.ListedWrite
+	limit := query.Limit
+	for _, prefix := range who.Within("") {
+		query.Limit = limit - len(all)
+		more, err := s.Authority.WritesUnder(r.Context(), who.Namespace(), prefix, query, state)
+		if err != nil {
+			return reply{}, s.refuse(r, subject{}, err)
+		}
+		all = append(all, more...)
+	}
+	return reply{body: wire.WritesResponse{Writes: writes(all)}}, nil
 }
 
 // limit reads the length of a page.
@@ -74,14 +102,17 @@ func (s *server) resolve(r *http.Request) (reply, *wire.Problem) {
 	if c.p != nil {
 		return reply{}, c.p
 	}
-	w, err := s.Authority.Resolve(detached(r), s.jobKey(q.JobID), q.Key, q.Outcome, s.Retention.Milliseconds())
+	key, p := s.own(r, q.JobID)
+	if p != nil {
+		return reply{}, p
+	}
+	w, err := s.Authority.Resolve(detached(r), key, q.Key, q.Outcome, s.Retention.Milliseconds())
 	result := "ok"
-	var p *wire.Problem
 	if err != nil {
 		p = s.refuse(r, subject{job: q.JobID}, err)
 		result = p.Code
 	}
-	s.Logger.InfoContext(r.Context(), "operator action", "action", "resolve", "result", result, "job_id", q.JobID, "namespace", s.Namespace,
-		"key", telemetry.HashKey(q.Key), "outcome", string(q.Outcome), "generation", w.Generation, "reason", q.Reason, "remote", r.RemoteAddr, "trace_id", traceOf(r).id)
-	return reply{body: wire.WriteFrom(tokens.ListedWrite{Job: s.jobKey(q.JobID), Key: q.Key, Record: w})}, p
+	s.Logger.InfoContext(r.Context(), "operator action", "action", "resolve", "result", result, "job_id", key.ID, "namespace", key.Namespace,
+		"key", telemetry.HashKey(q.Key), "outcome", string(q.Outcome), "generation", w.Generation, "reason", q.Reason, "who", callerOf(r).Name(), "remote", r.RemoteAddr, "trace_id", traceOf(r).id)
+	return reply{body: wire.WriteFrom(tokens.ListedWrite{Job: key, Key: q.Key, Record: w})}, p
 }

@@ -11,7 +11,13 @@ import (
 // write makes a keyed write of generation g with an outcome.
 func (r *rig) write(job string, g tokens.Generation, key string, s tokens.Settlement) {
 	r.t.Helper()
-	at := &tokens.Attempt{Write: tokens.Write{Job: tokens.Job{ID: job}, Generation: g, Keying: tokens.Keying{
+	r.writeIn(tokens.Job{ID: job}, g, key, s)
+}
+
+// writeIn is write for a job of any namespace.
+func (r *rig) writeIn(job tokens.Job, g tokens.Generation, key string, s tokens.Settlement) {
+	r.t.Helper()
+	at := &tokens.Attempt{Write: tokens.Write{Job: job, Generation: g, Keying: tokens.Keying{
 		Key: key, Method: "POST", Path: "/charge", Route: "payments", Retention: 1000,
 		Fingerprint: tokens.Fingerprint{Head: "h", Body: "b"},
 	}}, Cutter: nobody{}}

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 
 // TestTheCommandsOfThePagesDoWhatThePagesSay runs every page's commands; CONTRIBUTING.md has the convention.
 func TestTheCommandsOfThePagesDoWhatThePagesSay(t *testing.T) {
-	for _, page := range []string{"README.md", "CONTRIBUTING.md", "docs/protocol.md", "docs/operations.md", "docs/outside-issuers.md"} {
+	for _, page := range []string{"README.md", "CONTRIBUTING.md", "docs/protocol.md", "docs/operations.md", "docs/outside-issuers.md", "docs/access.md"} {
 		t.Run(page, func(t *testing.T) { play(t, page, false) })
 	}
 }

@@ -78,7 +78,7 @@ func compare(t *testing.T, shown, have []string) {
 func TestTheLinksOfThePagesLeadSomewhere(t *testing.T) {
 	for page, dir := range map[string]string{
 		"README.md": "", "DESIGN.md": "", "CONTRIBUTING.md": "", "CHANGELOG.md": "", "docs/protocol.md": "docs/", "docs/operations.md": "docs/",
-		"docs/outside-issuers.md": "docs/",
+		"docs/outside-issuers.md": "docs/", "docs/access.md": "docs/", "docs/fidelity.md": "docs/",
 	} {
 		for _, m := range regexp.MustCompile(`\]\(([^)]*)\)`).FindAllStringSubmatch(readPage(t, page), -1) {
 			if strings.HasPrefix(m[1], "https://") {

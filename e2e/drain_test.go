@@ -41,8 +41,75 @@ func TestADrainThatIsTooShortSaysUnknown(t *testing.T) {
 	if got.Status != 502 && got.Status != 503 && got.Status != 504 || got.Outcome() != "unknown" || got.Reason() == "" {
 		t.Errorf("want an answer that says unknown, got %s", show(got))
 	}
-	s.proxy.Wait()
+	if code := s.proxy.Wait(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
 	s.executed("w", 1)
+}
+
+func TestAKeyWhoseWriteTheDrainBrokeOffIsUnknownAfterTheRestart(t *testing.T) {
+	t.Parallel()
+	s := openWith(t, daemon.Settings{Top: []string{"drain: 1s"}})
+	l := s.claim("job", "A", long)
+	w := s.start(keyed(l, "k", "w", "hang"))
+	s.arrives("w")
+	s.proxy.Signal(syscall.SIGTERM)
+	if got := w.answer(); got.Status != 502 && got.Status != 503 && got.Status != 504 || got.Outcome() != "unknown" {
+		t.Errorf("want an answer that says unknown, got %s", show(got))
+	}
+	s.proxy.Wait()
+	s.restart()
+	s.quiet(func() { s.blocked(s.send(keyed(l, "k", "again", ""))) })
+	s.executed("w", 1)
+}
+
+func TestAKeyWhoseWriteEndedInTheDrainIsReplayedAfterTheRestart(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	l := s.claim("job", "A", long)
+	w := s.start(keyed(l, "k", "w", "hang"))
+	s.arrives("w")
+	s.proxy.Signal(syscall.SIGTERM)
+	s.draining()
+	s.up.Release("w")
+	first := w.answer()
+	s.forwarded(first, 200, "applied")
+	if code := s.proxy.Wait(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	s.restart()
+	s.quiet(func() { s.replayed(s.send(keyed(l, "k", "again", "")), first) })
+}
+
+// A worker that can not renew while its last write finishes would stop it for nothing.
+func TestRenewalsAreServedUntilTheLastWriteHasItsAnswer(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	l := s.claim("job", "A", long)
+	w := s.start(write(l, "w", "hang"))
+	s.arrives("w")
+	s.proxy.Signal(syscall.SIGTERM)
+	s.draining()
+	control := s.proxy.Control()
+	defer control.Close()
+	// One renewal after the other, until nobody listens any more: that may only be once the write was let go.
+	for renewed := 0; ; {
+		r, err := control.Renew(s.soon(), l, nil)
+		if err != nil {
+			if renewed < 20 {
+				t.Fatalf("the lease API ended before the write: %v", err)
+			}
+			break
+		}
+		s.wantReply(r, 200, "")
+		if renewed++; renewed == 20 {
+			s.up.Release("w")
+		}
+	}
+	s.forwarded(w.answer(), 200, "applied")
+	if code := s.proxy.Wait(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
 }
 
 func TestASecondSignalEndsTheProxyAtOnceAndLosesNoFloor(t *testing.T) {

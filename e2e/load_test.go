@@ -17,6 +17,8 @@ import (
 // across restarts of the proxy: an old lease in the hand of a worker that does not know better is what the fence is for.
 type load struct {
 	jobs    int
+	// tireless workers go on when the proxy does not answer: it will be back.
+	tireless bool
 	ttls    []time.Duration
 	workers []*worker
 
@@ -54,7 +56,7 @@ func (l *load) run(ctx, stop context.Context, control *daemon.Control, writer *d
 	for _, w := range l.workers {
 		all.Go(func() {
 			for stop.Err() == nil {
-				if !w.step(ctx, control, writer) {
+				if !w.step(ctx, control, writer) && !l.tireless {
 					return // the proxy is gone
 				}
 			}

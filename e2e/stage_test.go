@@ -291,9 +291,14 @@ func (s *stage) ends(id string) upstream.Record {
 // staysAway watches for a moment that a write does not arrive. The moment is the subject: there is no event to wait for.
 func (s *stage) staysAway(id string) {
 	s.Helper()
+	s.staysAwayFrom(s.up, id)
+}
+
+func (s *stage) staysAwayFrom(up *upstream.Server, id string) {
+	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), glance)
 	defer cancel()
-	if r, err := s.up.WaitBegin(ctx, id); err == nil {
+	if r, err := up.WaitBegin(ctx, id); err == nil {
 		s.Fatalf("write %q reached the upstream too early: %+v", id, r)
 	}
 }

@@ -29,8 +29,8 @@ type Client struct {
 	cfg    Config
 	now    func() instant
 	http   *http.Client
-	own    *http.Transport // nil if the caller's
-	bearer func() string   // a func, so that no %v shows it
+	own    *http.Transport        // nil if the caller's
+	bearer func() (string, error) // a func, so that no %v shows it
 	tracer trace.Tracer
 
 	// closing ends claims when Close begins; base ends all that is left when Close gives up waiting.
@@ -68,7 +68,9 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, now: cfg.clocks, kick: make(chan struct{}, 1)}
 	token := cfg.Token
 	c.cfg.Token = ""
-	c.bearer = func() string { return token }
+	if c.bearer = cfg.TokenSource; c.bearer == nil {
+		c.bearer = func() (string, error) { return token, nil }
+	}
 	c.http, c.own = cfg.httpClient()
 	tp := cfg.TracerProvider
 	if tp == nil {
@@ -208,7 +210,11 @@ func (c *Client) call(ctx context.Context, path string, in, out any) error {
 		return unsentError{fmt.Errorf("make request: %w", err)}
 	}
 	req.Header.Set("Content-Type", wire.TypeJSON)
-	if token := c.bearer(); token != "" {
+	token, err := c.bearer()
+	if err != nil {
+		return unsentError{err}
+	}
+	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	inject(ctx, req.Header)

@@ -31,6 +31,10 @@ type Config struct {
 	TLS *tls.Config
 	// Token is the bearer token for the calls; none if empty.
 	Token string
+	// TokenSource returns the bearer token for a call, and is asked before each one, possibly from several goroutines at
+	// once: for tokens that change, see TokenFile. While it fails no call is made, and a lease is kept as if the server
+	// could not be reached. It can not be combined with Token.
+	TokenSource func() (string, error)
 	// Owner is the label under which others see who holds a job. It proves nothing, and two processes may use the same.
 	// If empty it is host, process id and a random part.
 	Owner string
@@ -96,6 +100,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("endpoint %q has more than scheme, host and path; a credential belongs into Token", u.Redacted())
 	case c.HTTPClient != nil && c.TLS != nil:
 		return c, fmt.Errorf("both HTTPClient and TLS are set; put the TLS configuration into the HTTPClient's transport")
+	case c.Token != "" && c.TokenSource != nil:
+		return c, fmt.Errorf("both Token and TokenSource are set")
+	case checkToken(c.Token) != "":
+		return c, fmt.Errorf("token %s", checkToken(c.Token))
 	case c.Drain < 0:
 		return c, fmt.Errorf("drain %v is negative", c.Drain)
 	}

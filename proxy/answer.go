@@ -14,12 +14,16 @@ import (
 )
 
 const (
-	// maxDiscard is how much of an unread body is read after a refusal, in bytes.
-	maxDiscard = 64 << 10
+	// maxDiscard is how much of an unread body is read after a refusal, in bytes. With what
+	// the server has read ahead (4 KiB) it stays below the 64 KiB that are promised.
+	maxDiscard = 48 << 10
 	// retrySoon is the Retry-After of what is over in a moment.
 	retrySoon = time.Second
 	// partTime is how long a caller that is still sending gets to read its answer.
 	partTime = 500 * time.Millisecond
+	// streamTime is the same on HTTP/2, where the answer needs only to be taken up before the
+	// reset that follows it on the same connection.
+	streamTime = 100 * time.Millisecond
 )
 
 // answer is an answer that the proxy makes itself.
@@ -60,6 +64,9 @@ func (ex *exchange) judged(err error) *answer {
 	code, ok := wire.ForError(err)
 	a.code = code
 	g := ex.fence.generation
+	if ok && ex.rt.Observe && a.byFence() {
+		return a // nobody is told more of it
+	}
 	switch {
 	case !ok:
 		// The caller is gone, or the proxy gives up a drain.
@@ -104,10 +111,11 @@ func (ex *exchange) refuse(a answer) {
 		if errors.Is(a.refusal, tokens.ErrStaleGeneration) {
 			ex.span.Link(a.refusal.RaisedBy)
 		}
-	} else if ex.fence.generation != 0 {
-		floor = ex.p.authority.Floor(ex.attempt.Job)
+	} else {
+		floor = ex.floor()
 	}
 	ex.span.SetFence(ex.fence.jobID, uint64(ex.fence.generation), uint64(floor), wire.DecisionRefused, a.code.Name, ex.outcome.String())
+	ex.span.SetWouldRefuse(ex.would)
 	ex.span.SetStatus(a.code.Status)
 	ex.p.log.Info("write refused", ex.attrs("code", a.code.Name, "floor", uint64(floor), "ended", string(ended), "remote", ex.r.RemoteAddr)...)
 
@@ -126,8 +134,9 @@ func (ex *exchange) refuse(a answer) {
 // write sends a problem. What is left of a large body is not worth reading to the end.
 func (ex *exchange) write(p wire.Problem) {
 	n := ex.r.ContentLength
-	part := ex.broken() || !ex.received() && (n < 0 || n > smallBody)
-	if part || ex.p.draining.Load() {
+	part := ex.unframed || ex.broken() || !ex.received() && (n < 0 || n > smallBody)
+	// Behind a request for an upgrade nothing can be read as the next request.
+	if part || ex.p.draining.Load() || ex.r.Header["Upgrade"] != nil {
 		ex.closeAfter(ex.w.Header())
 	}
 	if !part && !ex.received() && ex.r.ProtoMajor == 1 {
@@ -137,12 +146,15 @@ func (ex *exchange) write(p wire.Problem) {
 	}
 	ex.talk(false)
 	if ex.grpc {
-		p.WriteGRPC(ex.w)
-	} else {
-		p.Write(ex.w)
+		p.WriteGRPC(ex.w) // whose callers know what a reset behind it means
+		return
 	}
-	if part && ex.r.ProtoMajor == 1 && ex.rc.Flush() == nil {
+	p.Write(ex.w)
+	if ex.r.ProtoMajor == 1 && part && ex.rc.Flush() == nil {
 		ex.partWays(false)
+	}
+	if ex.r.ProtoMajor > 1 && (part || !ex.received()) && ex.rc.Flush() == nil {
+		ex.partStream(!part)
 	}
 }
 
@@ -183,6 +195,26 @@ func (ex *exchange) partWays(lastChunk bool) {
 	}
 }
 
+// partStream gives a caller of HTTP/2 that is still sending a moment to read its answer. The
+// server resets a stream whose request it has not read, right behind the answer, and curl up to 8
+// takes the two together for a broken stream. Who has the whole answer mostly hangs up by itself.
+// A small rest is read, so that there is nothing to reset.
+func (ex *exchange) partStream(small bool) {
+	if small && ex.r.Header["Expect"] == nil { // a read would send 100 Continue behind the answer
+		_ = ex.rc.SetReadDeadline(time.Now().Add(streamTime)) // without it the read below fails or ends
+		if _, err := io.CopyN(io.Discard, ex.r.Body, smallBody+1); errors.Is(err, io.EOF) {
+			return
+		}
+	}
+	wait := time.NewTimer(streamTime)
+	defer wait.Stop()
+	select {
+	case <-ex.r.Context().Done():
+	case <-wait.C:
+	case <-ex.p.base.Done():
+	}
+}
+
 // noRoute answers a request that belongs to no route.
 func (ex *exchange) noRoute(a *answer) {
 	ex.p.noRoute.Finished(telemetry.Refused, time.Since(ex.start).Seconds(), "")
@@ -218,5 +250,8 @@ func (ex *exchange) fenceHeaders(h http.Header, decision []string, floor tokens.
 	}
 	if ex.fence.rawKey != "" {
 		h[wire.HeaderKey] = []string{ex.fence.rawKey}
+	}
+	if ex.would != "" {
+		h[wire.HeaderWouldRefuse] = []string{ex.would}
 	}
 }

@@ -19,20 +19,14 @@ var small = sync.Pool{New: func() any { b := make([]byte, 0, smallBody); return 
 // tells that it ends there; otherwise the rest is still to be streamed. The error is
 // errTooLarge, errStalled or wraps errBody.
 func (ex *exchange) receive() (body []byte, whole bool, err error) {
-	if ex.grpc {
-		return nil, false, nil // a stream may go on only after it was answered
-	}
 	limit, length := ex.rt.BodyBuffer, ex.r.ContentLength
 	if length == 0 || ex.r.Body == nil {
 		return nil, true, nil
 	}
-	if len(ex.r.Trailer) > 0 {
-		return nil, false, nil // trailers can only follow a stream
-	}
-	if m := ex.rt.BodyMax; m > 0 && length > m {
+	if ex.tooLong() {
 		return nil, false, errTooLarge
 	}
-	if length > limit {
+	if !ex.buffers() {
 		return nil, false, nil
 	}
 	if !ex.receiving(true) {
@@ -56,6 +50,9 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 		if m := ex.rt.BodyMax; m > 0 && int64(len(buf)) > m {
 			return nil, false, errTooLarge
 		}
+		if err == io.EOF && len(ex.r.Trailer) > 0 {
+			return buf, false, nil // there are trailers, though nobody announced them
+		}
 		if err == io.EOF || err == nil && int64(len(buf)) == length {
 			ex.receiving(false)
 			ex.whole = true
@@ -65,6 +62,18 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 			return nil, false, err
 		}
 	}
+}
+
+// tooLong reports whether the body is announced as larger than the route's limit.
+func (ex *exchange) tooLong() bool {
+	return ex.rt.BodyMax > 0 && ex.r.ContentLength > ex.rt.BodyMax
+}
+
+// buffers reports whether receive reads from the caller. A trailer can only follow a
+// stream, and a gRPC call may go on only after it was answered.
+func (ex *exchange) buffers() bool {
+	most := ex.rt.BodyBuffer
+	return most > 0 && !ex.grpc && ex.r.ContentLength <= most && len(ex.r.Trailer) == 0 && !ex.tooLong()
 }
 
 // received reports whether the caller's body was read to its end.
@@ -86,7 +95,7 @@ func (ex *exchange) readBody(p []byte) (int, error) {
 	if ex.hasty {
 		idle = min(idle, partTime)
 	}
-	ex.readDeadline(time.Now().Add(idle))
+	ex.boundRead(idle)
 	n, err := ex.r.Body.Read(p)
 	switch {
 	case err == nil || err == io.EOF:
@@ -97,17 +106,23 @@ func (ex *exchange) readBody(p []byte) (int, error) {
 	return n, errors.Join(errBody, err)
 }
 
-// readDeadline bounds the next reads from the caller, unless the exchange was stopped:
-// then they have to fail.
-func (ex *exchange) readDeadline(t time.Time) {
+// boundRead bounds the next read from the caller; zero lifts the bound, unless the
+// exchange was stopped: then reads have to fail.
+func (ex *exchange) boundRead(d time.Duration) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if ex.cause == nil && !ex.over {
-		_ = ex.rc.SetReadDeadline(t) // a transport without deadlines has its own bounds
+	if d > 0 {
+		ex.pause.Reset(d)
+		return
+	}
+	ex.pause.Stop()
+	if ex.muted && ex.cause == nil && !ex.over {
+		ex.muted = false
+		_ = ex.rc.SetReadDeadline(time.Time{}) // one could be set, so it can be lifted
 	}
 }
 
-func (ex *exchange) noReadDeadline() { ex.readDeadline(time.Time{}) }
+func (ex *exchange) noReadDeadline() { ex.boundRead(0) }
 
 // stream is a body that is passed on while it is received. The transport reads and
 // closes it in goroutines of its own.
@@ -161,8 +176,10 @@ func (s *stream) Read(p []byte) (int, error) {
 	if err == io.EOF {
 		s.ex.receiving(false)
 		s.ex.noReadDeadline()
-		for name := range s.trailer {
-			s.trailer[name] = s.ex.r.Trailer[name]
+		for name, values := range s.ex.r.Trailer {
+			if s.trailer != nil && s.ex.p.late(name) {
+				s.trailer[name] = values
+			}
 		}
 	} else {
 		// The upstream must never take a broken body for a whole one.

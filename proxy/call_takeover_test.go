@@ -13,17 +13,17 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	echo "google.golang.org/grpc/interop/grpc_testing"
+	pb "google.golang.org/grpc/interop/grpc_testing"
 )
 
 // holding is a service whose unary calls wait if they say so.
 func holding(arrived chan string, release <-chan struct{}) *calls {
-	return &calls{unary: func(_ context.Context, in *echo.SimpleRequest) (*echo.SimpleResponse, error) {
+	return &calls{unary: func(_ context.Context, in *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		arrived <- string(in.Payload.Body)
 		if string(in.Payload.Body) == "slow" {
 			<-release
 		}
-		return &echo.SimpleResponse{Payload: in.Payload}, nil
+		return &pb.SimpleResponse{Payload: in.Payload}, nil
 	}}
 }
 
@@ -68,7 +68,7 @@ func TestACallThatWaitedTooLongIsUnavailable(t *testing.T) {
 
 func TestAStreamThatIsStillSendingIsCutAtTheTakeover(t *testing.T) {
 	ended := make(chan error, 10)
-	f := newCallFixture(t, &calls{duplex: func(stream echo.TestService_FullDuplexCallServer) error {
+	f := newCallFixture(t, &calls{duplex: func(stream pb.TestService_FullDuplexCallServer) error {
 		err := (&calls{}).FullDuplexCall(stream)
 		<-stream.Context().Done()
 		ended <- err
@@ -80,7 +80,7 @@ func TestAStreamThatIsStillSendingIsCutAtTheTakeover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&echo.StreamingOutputCallRequest{Payload: &echo.Payload{Body: []byte("one")}}); err != nil {
+	if err := stream.Send(&pb.StreamingOutputCallRequest{Payload: &pb.Payload{Body: []byte("one")}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := stream.Recv(); err != nil {
@@ -102,7 +102,7 @@ func TestAStreamThatIsStillSendingIsCutAtTheTakeover(t *testing.T) {
 
 func TestAClientStreamIsCutBeforeItWasAnswered(t *testing.T) {
 	arrived := make(chan struct{}, 1)
-	f := newCallFixture(t, &calls{duplex: func(stream echo.TestService_FullDuplexCallServer) error {
+	f := newCallFixture(t, &calls{duplex: func(stream pb.TestService_FullDuplexCallServer) error {
 		_, err := stream.Recv()
 		arrived <- struct{}{}
 		for err == nil {
@@ -116,7 +116,7 @@ func TestAClientStreamIsCutBeforeItWasAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = stream.Send(&echo.StreamingOutputCallRequest{})
+	_ = stream.Send(&pb.StreamingOutputCallRequest{})
 	<-arrived
 	f.takeOver("j")
 	_, err = stream.Recv()
@@ -126,13 +126,13 @@ func TestAClientStreamIsCutBeforeItWasAnswered(t *testing.T) {
 
 func TestACallerThatDoesNotReadItsMessagesDoesNotHoldTheTakeoverBack(t *testing.T) {
 	arrived := make(chan struct{})
-	f := newCallFixture(t, &calls{duplex: func(stream echo.TestService_FullDuplexCallServer) error {
+	f := newCallFixture(t, &calls{duplex: func(stream pb.TestService_FullDuplexCallServer) error {
 		if _, err := stream.Recv(); err != nil {
 			return err
 		}
 		close(arrived)
 		for {
-			if err := stream.Send(&echo.StreamingOutputCallResponse{Payload: &echo.Payload{Body: make([]byte, 64<<10)}}); err != nil {
+			if err := stream.Send(&pb.StreamingOutputCallResponse{Payload: &pb.Payload{Body: make([]byte, 64<<10)}}); err != nil {
 				return err
 			}
 		}
@@ -143,19 +143,19 @@ func TestACallerThatDoesNotReadItsMessagesDoesNotHoldTheTakeoverBack(t *testing.
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = stream.Send(&echo.StreamingOutputCallRequest{})
+	_ = stream.Send(&pb.StreamingOutputCallRequest{})
 	<-arrived
 	f.takeOver("j")
 	wantCall(t, call(fencedCall("j", "2"), f.client(), "x"), codes.OK, "forwarded", "", "applied")
 }
 
 func TestACallThatEndsWhileItsCallerSendsIsSettledByItsStatus(t *testing.T) {
-	f := newCallFixture(t, &calls{duplex: func(stream echo.TestService_FullDuplexCallServer) error {
+	f := newCallFixture(t, &calls{duplex: func(stream pb.TestService_FullDuplexCallServer) error {
 		in, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		return stream.Send(&echo.StreamingOutputCallResponse{Payload: in.Payload}) // has heard enough
+		return stream.Send(&pb.StreamingOutputCallResponse{Payload: in.Payload}) // has heard enough
 	}})
 	f.claim("j")
 	c := f.client()
@@ -163,7 +163,7 @@ func TestACallThatEndsWhileItsCallerSendsIsSettledByItsStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = stream.Send(&echo.StreamingOutputCallRequest{})
+	_ = stream.Send(&pb.StreamingOutputCallRequest{})
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestARepeatedStreamIsToldWithoutBeingHeardOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = stream.Send(&echo.StreamingOutputCallRequest{})
+		_ = stream.Send(&pb.StreamingOutputCallRequest{})
 		_, err = stream.Recv()
 		if i == 1 {
 			wantCall(t, called{err: err, trailer: stream.Trailer()}, codes.Aborted, "refused", "already-applied", "")
@@ -279,13 +279,13 @@ func TestACallerThatHangsUpDoesNotCancelItsCall(t *testing.T) {
 }
 
 func TestAStreamWithoutACallerEndsWithItsTimeout(t *testing.T) {
-	f := newCallFixture(t, &calls{duplex: func(stream echo.TestService_FullDuplexCallServer) error {
+	f := newCallFixture(t, &calls{duplex: func(stream pb.TestService_FullDuplexCallServer) error {
 		for {
 			select {
 			case <-stream.Context().Done():
 				return stream.Context().Err()
 			case <-time.After(time.Millisecond): // an upstream that talks for ever
-				_ = stream.Send(&echo.StreamingOutputCallResponse{})
+				_ = stream.Send(&pb.StreamingOutputCallResponse{})
 			}
 		}
 	}}, func(r *Route) { r.Timeout = 100 * time.Millisecond })
@@ -328,7 +328,7 @@ func TestADrainThatIsOverTellsAStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = stream.Send(&echo.StreamingOutputCallRequest{})
+	_ = stream.Send(&pb.StreamingOutputCallRequest{})
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestADrainThatIsOverTellsAStream(t *testing.T) {
 	wantCall(t, called{err: err, head: head, trailer: stream.Trailer()}, codes.Unknown, "forwarded", "upstream-failed", "unknown")
 }
 
-func TestAnUploadOverHTTP2IsCutAtTheTakeover(t *testing.T) {
+func TestAnUploadPastBothHTTP2SidesIsCutAtTheTakeover(t *testing.T) {
 	// By a caller of HTTP/2 as well: its stream is refused, and its connection lives on.
 	ended := make(chan error, 1)
 	u := newUpstream(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -440,7 +440,7 @@ func TestACallThatWasAnsweredEarlyIsBrokenOffBeforeItIsSettled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = stream.Send(&echo.StreamingOutputCallRequest{}) // and goes on sending
+	_ = stream.Send(&pb.StreamingOutputCallRequest{}) // and goes on sending
 	eventually(t, "the call is settled", func() bool {
 		return strings.Contains(f.scrape(), `fenceproxy_outcomes_total{outcome="declined",route="default"} 1`)
 	})

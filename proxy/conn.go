@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// deliverTime is how long the end of a tunnel waits until the upstream has what was written.
+const deliverTime = time.Second
+
 // gateConn is an upstream connection whose writes pass the gate of the request that it
 // carries, and are counted. The hooks of net/http/httptrace prove neither that a byte
 // was sent nor that none was; only the connection's own Write does.
@@ -105,6 +108,21 @@ func (c *gateConn) Close() error {
 		_ = c.tcp.SetLinger(-1) // best effort: a reset is impolite, not wrong
 	}
 	return c.Conn.Close()
+}
+
+// CloseWrite ends our side, so that the upstream sees the end of what was written.
+func (c *gateConn) CloseWrite() error {
+	return c.Conn.(interface{ CloseWrite() error }).CloseWrite() // TCP and TLS have it
+}
+
+// deliver closes the connection once the upstream's kernel has taken what was written, and
+// waits for that up to deliverTime.
+func (c *gateConn) deliver() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	_ = c.tcp.SetLinger(int(deliverTime / time.Second)) // else what is left is dropped
+	_ = c.tcp.Close()                                   // the error says that it was closed already
 }
 
 // reset closes the connection at once if it still carries s. It closes the socket

@@ -12,7 +12,6 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
-	"strings"
 	"sync"
 	"time"
 )
@@ -81,29 +80,38 @@ func NewSender(u *url.URL, tlsConfig *tls.Config, idle int) Sender {
 
 // Send implements Sender.
 func (d *directSender) Send(req *http.Request, s *Send) (*http.Response, error) {
-	if !s.Once || req.Body != nil {
+	if !d.Composes(req, s) {
 		return d.other.Send(req, s)
 	}
 	ctx := req.Context()
 	// Reading and writing below know nothing of the context, nor does the body.
-	stop := context.AfterFunc(ctx, s.Abort)
+	stop := func() bool { return true }
+	if !s.Aborted {
+		stop = context.AfterFunc(ctx, s.Abort)
+	}
 	res, err := d.send(ctx, req, s)
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	if res.Body == http.NoBody {
+	switch b := res.Body.(type) {
+	case *directBodyReader:
+		b.stop = stop
+	case *directTunnel:
+		b.stop = stop
+	default:
 		stop()
-	} else {
-		res.Body.(*directBodyReader).stop = stop
 	}
 	return res, nil
 }
 
+// Composes implements Composer.
+func (*directSender) Composes(req *http.Request, s *Send) bool { return s.Once && req.Body == nil }
+
 func (d *directSender) send(ctx context.Context, req *http.Request, s *Send) (*http.Response, error) {
 	buf := headBuffers.Get().(*[]byte)
 	defer headBuffers.Put(buf)
-	out, err := compose((*buf)[:0], req, s.Body)
+	out, err := compose((*buf)[:0], req, s)
 	if err != nil {
 		return nil, err
 	}
@@ -213,6 +221,15 @@ func (d *directSender) connect(ctx context.Context) (*directConn, error) {
 func (c *directConn) readHead(req *http.Request, s *Send) (*http.Response, error) {
 	for range maxInterim {
 		c.limit.N = maxReplyHeader
+		if _, err := c.br.Peek(1); err == io.EOF {
+			return nil, fmt.Errorf("read reply: %w", io.ErrUnexpectedEOF)
+		} else if err != nil {
+			return nil, fmt.Errorf("read reply: %w", err)
+		}
+		if res := readPlainHead(c.br, req); res != nil {
+			c.limit.N = 1<<63 - 1
+			return res, nil
+		}
 		res, err := http.ReadResponse(c.br, req)
 		if err != nil {
 			if c.limit.N <= 0 {
@@ -234,12 +251,17 @@ func (c *directConn) readHead(req *http.Request, s *Send) (*http.Response, error
 // body makes the connection come back to the pool once the reply was read, unless it is
 // of no more use.
 func (d *directSender) body(c *directConn, res *http.Response, whole bool) *http.Response {
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		res.Body = &directTunnel{gateConn: c.gateConn, br: c.br}
+		return res
+	}
 	owner := d
-	if !whole || res.Close || res.StatusCode == http.StatusSwitchingProtocols {
+	if !whole || res.Close {
 		owner = nil
 	}
-	b := &directBodyReader{Reader: res.Body, conn: c, pool: owner}
-	if res.Body == http.NoBody {
+	b := &directBodyReader{source: res.Body, left: res.ContentLength, conn: c, pool: owner}
+	if res.Body == http.NoBody || res.Body == nil && res.ContentLength == 0 {
+		res.Body = http.NoBody
 		_ = b.end(true) // the reply is complete either way
 		return res
 	}
@@ -247,50 +269,21 @@ func (d *directSender) body(c *directConn, res *http.Response, whole bool) *http
 	return res
 }
 
-// directBodyReader is the body of a reply. It is read and closed by one goroutine.
-type directBodyReader struct {
-	io.Reader
-	conn *directConn // nil once it was given away
-	pool *directSender
+// directTunnel is the body of a reply that changes protocols: the connection itself, with
+// what came behind the head.
+type directTunnel struct {
+	*gateConn
+	br   *bufio.Reader
 	stop func() bool // ends the watch on the request's context
 }
 
 // Read implements io.Reader.
-func (b *directBodyReader) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if err == io.EOF {
-		_ = b.end(true) // the reply is complete either way
-	} else if err != nil {
-		_ = b.end(false) // the error that counts is err
-	}
-	return n, err
-}
+func (t *directTunnel) Read(p []byte) (int, error) { return t.br.Read(p) }
 
-// Buffered returns how many bytes of the body can at least be read without waiting.
-func (b *directBodyReader) Buffered() int {
-	if b.conn == nil {
-		return 0
-	}
-	return b.conn.br.Buffered()
-}
-
-// Close implements io.Closer. It does not read what is left.
-func (b *directBodyReader) Close() error { return b.end(false) }
-
-func (b *directBodyReader) end(whole bool) error {
-	c := b.conn
-	if c == nil {
-		return nil
-	}
-	b.conn = nil
-	if b.stop != nil {
-		b.stop()
-	}
-	if whole && b.pool != nil && c.exhausted() {
-		b.pool.put(c)
-		return nil
-	}
-	return c.tcp.Close()
+// Close implements io.Closer.
+func (t *directTunnel) Close() error {
+	t.stop()
+	return t.gateConn.Close()
 }
 
 // exhausted reports whether nothing more than the reply was received. What is left in a
@@ -374,45 +367,4 @@ func (d *directSender) CloseIdle() {
 		_ = c.Close() // nobody uses it
 	}
 	d.other.CloseIdle()
-}
-
-// headBuffers are what requests are composed in.
-var headBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 2*smallBody); return &b }}
-
-// errNewline is returned for a header that would not end where it seems to. The server
-// lets none in; this is the last wall.
-var errNewline = errors.New("a header has a line break in it")
-
-// compose appends the whole request to b.
-func compose(b []byte, req *http.Request, body []byte) ([]byte, error) {
-	b = append(b, req.Method...)
-	b = append(b, ' ')
-	b = append(b, req.URL.RequestURI()...)
-	b = append(b, " HTTP/1.1\r\nHost: "...)
-	b = append(b, req.Host...)
-	b = append(b, "\r\n"...)
-	for name, values := range req.Header {
-		switch name {
-		case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
-			continue
-		case "User-Agent":
-			if values[0] == "" {
-				continue
-			}
-		}
-		for _, v := range values {
-			if strings.ContainsAny(v, "\r\n") || strings.ContainsAny(name, "\r\n:") {
-				return b, errNewline
-			}
-			b = append(b, name...)
-			b = append(b, ": "...)
-			b = append(b, v...)
-			b = append(b, "\r\n"...)
-		}
-	}
-	if len(body) > 0 || req.Method == http.MethodPost || req.Method == http.MethodPut || req.Method == http.MethodPatch {
-		b = fmt.Appendf(b, "Content-Length: %d\r\n", len(body))
-	}
-	b = append(b, "\r\n"...)
-	return append(b, body...), nil
 }

@@ -29,6 +29,10 @@ var (
 	errStatus = errors.New("the upstream answered with a status that is none")
 	// errCallBroke: the reply to a gRPC call did not come to its end.
 	errCallBroke = errors.New("the reply broke off")
+	// errSwitch: the upstream changed protocols, and not to what was asked for.
+	errSwitch = errors.New("the upstream changed to a protocol that nobody asked for")
+	// errTunnel: one side of a tunnel broke off.
+	errTunnel = errors.New("one side of the tunnel broke off")
 	// errBody: the caller's body could not be read to its end.
 	errBody = errors.New("the request body broke off")
 )

@@ -2,11 +2,14 @@ package proxy
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/textproto"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/telemetry"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -23,7 +26,7 @@ type exchange struct {
 	rt    *route
 	w     http.ResponseWriter
 	r     *http.Request
-	rc    *http.ResponseController
+	rc    *http.ResponseController // is control, which is here to be allocated with the rest
 	start time.Time
 	span  *telemetry.Span
 	// traceID is of the caller's trace, or of ours.
@@ -33,6 +36,11 @@ type exchange struct {
 	// for the rest of its body.
 	grpc, hasty bool
 
+	unframed bool // the head has a fault in its framing
+	// writer is whom the caller's certificate names; nil where certificates mean
+	// nothing.
+	writer   *auth.Principal
+	upgrade  bool // it asks to become a tunnel
 	fenced   bool
 	fence    fence
 	attempt  tokens.Attempt
@@ -40,8 +48,16 @@ type exchange struct {
 	outcome  tokens.Outcome
 	decision telemetry.Decision
 	code     string
+	took     time.Duration // to the head of the answer, where more followed it
+	// would is the code of a refusal that a route which observes has not made, and
+	// overtaken tells that one was due after the admission. late tells that a record
+	// is being made that nobody waits for.
+	would     string
+	overtaken atomic.Bool
+	late      bool
 
 	send   Send
+	ctx    sendContext
 	digest bodyDigest // of the caller's body; nil for a write without a key
 	early  tokens.Settlement
 	// complete tells that a reply was passed on whole, unbounded that it has no
@@ -55,12 +71,22 @@ type exchange struct {
 	prefix   []byte
 	stream   *stream
 
+	control http.ResponseController
+
+	// shard, next and prev are the register's.
+	shard      *registerShard
+	next, prev *exchange
+
 	mu sync.Mutex
 	// cause is why the exchange was stopped, the first one counts.
 	cause  error
 	cancel context.CancelCauseFunc
+	caller net.Conn // once it was taken from the server, for a tunnel
 	// timer bounds the wait for the reply's head, then each pause in its body.
-	timer    *time.Timer
+	timer bound
+	// pause bounds a read from the caller.
+	pause    bound
+	muted    bool // that read was broken off, and may go on
 	reading  bool // the caller's body is being received
 	deaf     bool // a read from the caller was broken off
 	sent     bool // the request was sent whole
@@ -75,7 +101,13 @@ type exchange struct {
 }
 
 // Cut implements tokens.Cutter.
-func (ex *exchange) Cut() { ex.stop(errOvertaken) }
+func (ex *exchange) Cut() {
+	if ex.rt.Observe {
+		ex.overtaken.Store(true)
+		return
+	}
+	ex.stop(errOvertaken)
+}
 
 // stop breaks the exchange off: the reception of its body, its way to the upstream and
 // its connection. It may be called at any time from any goroutine.
@@ -98,6 +130,9 @@ func (ex *exchange) stop(cause error) {
 	if ex.talking {
 		// A caller that does not read must not keep a newer generation waiting.
 		_ = ex.rc.SetWriteDeadline(ex.lastWrite()) // else the idle timeout ends it
+	}
+	if ex.caller != nil {
+		_ = ex.caller.SetDeadline(longAgo) // else the idle timeout ends it
 	}
 	ex.send.Abort()
 	if ex.cancel != nil {
@@ -158,23 +193,40 @@ func (ex *exchange) begin(cancel context.CancelCauseFunc) bool {
 	return ex.cause == nil
 }
 
-// Gate implements Watcher.
-func (ex *exchange) Gate() bool { return !ex.fenced || ex.attempt.Gate() }
+// Gate implements Watcher. An observed write passes it whatever it says.
+func (ex *exchange) Gate() bool { return !ex.fenced || ex.attempt.Gate() || ex.rt.Observe }
 
-// SentWhole implements Watcher. The route's timeout runs from here.
+// SentWhole implements Watcher. The route's timeout runs from here. An upgrade is never
+// whole: whatever its caller sends belongs to it.
 func (ex *exchange) SentWhole() {
-	if ex.fenced {
+	if ex.fenced && !ex.upgrade {
 		ex.attempt.SentWhole()
 	}
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.sent = true
 	if !ex.answered && !ex.over {
-		ex.timer = time.AfterFunc(ex.rt.Timeout, ex.expire)
+		ex.timer.Reset(ex.rt.Timeout)
 	}
 }
 
-// expire is called by the timer.
+// overdue is called by the register when a bound has passed.
+func (ex *exchange) overdue(now time.Time) {
+	ex.mu.Lock()
+	if ex.pause.passed(now) && ex.reading && ex.cause == nil && !ex.over {
+		ex.pause.Stop()
+		ex.muted = true
+		_ = ex.rc.SetReadDeadline(longAgo) // a transport without deadlines has its own bounds
+	}
+	struck := ex.timer.passed(now) && !ex.over
+	ex.mu.Unlock()
+	if struck {
+		ex.timer.Stop()
+		ex.expire()
+	}
+}
+
+// expire breaks off the wait for the upstream.
 func (ex *exchange) expire() {
 	ex.mu.Lock()
 	cause := errTimeout
@@ -191,11 +243,7 @@ func (ex *exchange) headCame() (sentWhole bool) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.answered = true
-	if ex.timer == nil {
-		ex.timer = time.AfterFunc(ex.rt.IdleTimeout, ex.expire)
-	} else {
-		ex.timer.Reset(ex.rt.IdleTimeout)
-	}
+	ex.timer.Reset(ex.rt.IdleTimeout)
 	return ex.sent
 }
 
@@ -204,6 +252,9 @@ func (ex *exchange) headCame() (sentWhole bool) {
 func (ex *exchange) Informational(code int, header textproto.MIMEHeader) error {
 	if code == http.StatusContinue {
 		return nil // the server sends its own when the body is first read
+	}
+	if !ex.r.ProtoAtLeast(1, 1) {
+		return nil // HTTP/1.0 would take it for the reply
 	}
 	ex.final.Lock()
 	defer ex.final.Unlock()
@@ -268,9 +319,7 @@ func (ex *exchange) finish() {
 		// sending finds its answer before the connection is reset.
 		_ = ex.rc.SetReadDeadline(time.Now().Add(partTime)) // else it closes at once
 	}
-	if ex.timer != nil {
-		ex.timer.Stop()
-	}
+	ex.timer.Stop()
 	if ex.cancel != nil {
 		ex.cancel(nil)
 	}

@@ -107,7 +107,7 @@ func (fr *fenceReader) read(h http.Header) (fence, error) {
 // checkNames refuses aliases of fence headers and fence headers named in Connection.
 func (fr *fenceReader) checkNames(h http.Header) error {
 	for name := range h {
-		if strings.ContainsAny(name, "_.") {
+		if strings.IndexByte(name, '_') >= 0 || strings.IndexByte(name, '.') >= 0 {
 			folded := strings.Map(dashed, name)
 			for _, ours := range fr.names {
 				if strings.EqualFold(folded, ours) {

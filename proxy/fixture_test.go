@@ -27,7 +27,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // upstream is a real HTTP server that records what reaches it.
 type upstream struct {
 	*httptest.Server
-	conns atomic.Int64
+	conns atomic.Int64 // ever opened
+	open  atomic.Int64 // open now
+	// forgetful tells that nothing is recorded.
+	forgetful atomic.Bool
 
 	mu      sync.Mutex
 	seen    []*http.Request
@@ -41,10 +44,12 @@ func newUpstream(t *testing.T, h http.HandlerFunc) *upstream {
 	t.Helper()
 	u := &upstream{arrived: make(chan *http.Request, 1000)}
 	u.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u.mu.Lock()
-		u.seen = append(u.seen, r)
-		u.mu.Unlock()
-		u.arrived <- r
+		if !u.forgetful.Load() {
+			u.mu.Lock()
+			u.seen = append(u.seen, r)
+			u.mu.Unlock()
+			u.arrived <- r
+		}
 		if h != nil {
 			h(w, r)
 			return
@@ -55,8 +60,12 @@ func newUpstream(t *testing.T, h http.HandlerFunc) *upstream {
 		u.mu.Unlock()
 	}))
 	u.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
+		switch s {
+		case http.StateNew:
 			u.conns.Add(1)
+			u.open.Add(1)
+		case http.StateClosed:
+			u.open.Add(-1)
 		}
 	}
 	u.Config.Protocols = new(http.Protocols)
@@ -149,7 +158,9 @@ func newFixtureOf(t *testing.T, opt Options) *fixture {
 		t.Fatal(err)
 	}
 	f.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f.contexts <- r.Context()
+		if f.contexts != nil {
+			f.contexts <- r.Context()
+		}
 		f.proxy.ServeHTTP(w, r)
 	}))
 	f.server.Config.BaseContext = func(net.Listener) context.Context { return f.proxy.Base() }
@@ -253,11 +264,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // eachSender runs a test with each way to an upstream.
 func eachSender(t *testing.T, test func(t *testing.T, sender func(*Route))) {
 	t.Helper()
+	eachHTTP1Sender(t, test)
+	t.Run("h2c", func(t *testing.T) { test(t, overHTTP2) })
+}
+
+// eachHTTP1Sender leaves out HTTP/2, in which nothing can be upgraded.
+func eachHTTP1Sender(t *testing.T, test func(t *testing.T, sender func(*Route))) {
+	t.Helper()
 	t.Run("direct", func(t *testing.T) { test(t, func(*Route) {}) })
 	t.Run("transport", func(t *testing.T) {
 		test(t, func(r *Route) { r.Sender = NewTransportSender(nil, 64) })
-	})
-	t.Run("h2c", func(t *testing.T) {
-		test(t, func(r *Route) { r.Sender = NewHTTP2Sender(r.Upstream, nil, 64) })
 	})
 }

@@ -187,7 +187,8 @@ func TestAnHTTP2WriteHeldInTheDialIsVetoed(t *testing.T) {
 
 func TestTheGateAloneKeepsAVetoedRequestOffHTTP2(t *testing.T) {
 	u := newUpstream(t, nil)
-	f := newFixture(t, u.URL, overHTTP2)
+	var sender Sender
+	f := newFixture(t, u.URL, overHTTP2, func(r *Route) { sender = r.Sender })
 	f.claim("j")
 	at := &tokens.Attempt{Write: tokens.Write{Job: tokens.Job{ID: "j"}, Generation: 1}, Cutter: nobody{}}
 	if err := f.authority.Admit(t.Context(), at); err != nil {
@@ -199,7 +200,7 @@ func TestTheGateAloneKeepsAVetoedRequestOffHTTP2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.proxy.routes[0].Sender.Send(r, s); err == nil || s.Touched() || !s.Vetoed() || u.count() != 0 {
+	if _, err := sender.Send(r, s); err == nil || s.Touched() || !s.Vetoed() || u.count() != 0 {
 		t.Errorf("%v, touched %v, vetoed %v, upstream saw %d", err, s.Touched(), s.Vetoed(), u.count())
 	}
 }

@@ -23,15 +23,15 @@ const (
 	refusedStream = 0x7
 )
 
-// frame is the header of a frame.
-type frame struct {
+// frameHead is the header of a frame.
+type frameHead struct {
 	kind, flags byte
 	stream      uint32
 	length      int
 }
 
-func readFrame(b []byte) frame {
-	return frame{
+func readFrameHead(b []byte) frameHead {
+	return frameHead{
 		length: int(b[0])<<16 | int(b[1])<<8 | int(b[2]),
 		kind:   b[3], flags: b[4],
 		stream: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31),
@@ -40,17 +40,17 @@ func readFrame(b []byte) frame {
 
 // ofRequest tells the frames that carry a request (section 8.1) from those that only
 // keep the connection going: SETTINGS, PING, WINDOW_UPDATE, GOAWAY, RST_STREAM.
-func (f frame) ofRequest() bool {
+func (f frameHead) ofRequest() bool {
 	return f.kind == frameData || f.kind == frameHeaders || f.kind == frameContinuation
 }
 
 // outgoing follows what is written to an HTTP/2 connection. It keeps its place between
 // two writes, for a write may end anywhere in a frame.
 type outgoing struct {
-	preface int   // bytes of the preface that were written
-	f       frame // the present one
-	left    int   // bytes of it to come
-	ending  bool  // the request ends with the present header block
+	preface int       // bytes of the preface that were written
+	f       frameHead // the present one
+	left    int       // bytes of it to come
+	ending  bool      // the request ends with the present header block
 	// agreed tells that the upstream's SETTINGS were acknowledged, which the client
 	// does when it has taken them in.
 	agreed bool
@@ -84,7 +84,7 @@ func (o *outgoing) next(b []byte) (r run) {
 			if len(b)-r.n < frameHeader {
 				return r
 			}
-			f := readFrame(b[r.n:])
+			f := readFrameHead(b[r.n:])
 			if !r.takes(f) {
 				return r
 			}
@@ -101,7 +101,7 @@ func (o *outgoing) next(b []byte) (r run) {
 
 // takes reports whether bytes of f belong to the run, and makes it one of theirs if it
 // is empty.
-func (r *run) takes(f frame) bool {
+func (r *run) takes(f frameHead) bool {
 	if r.n == 0 {
 		r.request = f.ofRequest()
 		if r.request {
@@ -112,7 +112,7 @@ func (r *run) takes(f frame) bool {
 	return r.request == f.ofRequest() && (!r.request || r.stream == f.stream)
 }
 
-func (o *outgoing) begin(f frame) {
+func (o *outgoing) begin(f frameHead) {
 	o.f, o.left = f, f.length
 	if f.kind == frameHeaders {
 		// Its END_STREAM holds for the CONTINUATION frames behind it as well.
@@ -137,7 +137,7 @@ func (o *outgoing) ends() bool {
 type incoming struct {
 	head [frameHeader]byte
 	have int // bytes of head
-	f    frame
+	f    frameHead
 	left int     // bytes of the payload to come
 	body [8]byte // the beginning of the payload
 	got  int     // bytes of body
@@ -165,7 +165,7 @@ func (i *incoming) read(b []byte, to listener) {
 			if i.have < frameHeader {
 				return
 			}
-			i.f, i.got = readFrame(i.head[:]), 0
+			i.f, i.got = readFrameHead(i.head[:]), 0
 			i.left = i.f.length
 		}
 		k := min(i.left, len(b))

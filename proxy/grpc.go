@@ -71,7 +71,7 @@ func (ex *exchange) replyCall(res *http.Response) {
 		return
 	}
 	ex.fenceHeaders(h, decisionForwarded, ex.p.authority.Floor(ex.attempt.Job))
-	announce(h, res)
+	announced := ex.announce(h, res.Trailer)
 	ex.talk(true)
 	ex.w.WriteHeader(res.StatusCode)
 	_ = ex.rc.Flush() // a caller that has gone shows at the next write
@@ -81,7 +81,7 @@ func (ex *exchange) replyCall(res *http.Response) {
 	}
 	ex.settleCall(res, classifyCall(&ex.rt.Route, res, res.Trailer))
 	ex.talk(false)
-	passTrailer(h, res)
+	ex.passTrailer(h, res.Trailer, announced)
 	h[http.TrailerPrefix+wire.HeaderOutcome] = outcomeValues[ex.outcome]
 	ex.complete = true
 }
@@ -137,6 +137,8 @@ func (ex *exchange) settleCall(res *http.Response, o tokens.Outcome) tokens.Gene
 	}
 	ex.record(s)
 	floor := ex.settle(o)
+	ex.noteOvertaken()
+	ex.span.SetWouldRefuse(ex.would)
 	ex.span.SetFence(ex.fence.jobID, uint64(ex.fence.generation), uint64(floor), wire.DecisionForwarded, "", o.String())
 	ex.span.SetStatus(res.StatusCode)
 	return floor
@@ -149,6 +151,7 @@ func (ex *exchange) callBroke(err error) {
 	if cause := ex.stopped(); cause != nil {
 		err = cause
 	}
+	ex.noteOvertaken()
 	ex.endUpload()
 	a := ex.failure(errors.Join(errCallBroke, err))
 	ex.code = a.code.Name
@@ -162,27 +165,4 @@ func (ex *exchange) callBroke(err error) {
 	}
 	h[http.TrailerPrefix+wire.HeaderReason] = []string{a.code.Name}
 	h[http.TrailerPrefix+wire.HeaderOutcome] = outcomeValues[ex.outcome]
-}
-
-// announce tells the caller which trailers the upstream has announced.
-func announce(h http.Header, res *http.Response) {
-	for name := range res.Trailer {
-		if !ownHeader(name) {
-			h.Add("Trailer", name)
-		}
-	}
-}
-
-// passTrailer passes the upstream's trailers on, those that it did not announce as well.
-func passTrailer(h http.Header, res *http.Response) {
-	announced := h["Trailer"]
-	for name, values := range res.Trailer {
-		if ownHeader(name) {
-			continue
-		}
-		if !names(announced, name) {
-			name = http.TrailerPrefix + name
-		}
-		h[name] = values
-	}
 }

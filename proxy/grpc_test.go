@@ -18,32 +18,32 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	echo "google.golang.org/grpc/interop/grpc_testing"
+	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	rpc "google.golang.org/grpc/status"
 )
 
 // calls is a gRPC service that does what a test tells it to.
 type calls struct {
-	echo.UnimplementedTestServiceServer
+	pb.UnimplementedTestServiceServer
 	url   string
 	count atomic.Int64
 
-	unary  func(context.Context, *echo.SimpleRequest) (*echo.SimpleResponse, error)
-	duplex func(echo.TestService_FullDuplexCallServer) error
+	unary  func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error)
+	duplex func(pb.TestService_FullDuplexCallServer) error
 }
 
-// UnaryCall implements echo.TestServiceServer.
-func (s *calls) UnaryCall(ctx context.Context, in *echo.SimpleRequest) (*echo.SimpleResponse, error) {
+// UnaryCall implements pb.TestServiceServer.
+func (s *calls) UnaryCall(ctx context.Context, in *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 	s.count.Add(1)
 	if s.unary != nil {
 		return s.unary(ctx, in)
 	}
-	return &echo.SimpleResponse{Payload: in.Payload}, nil
+	return &pb.SimpleResponse{Payload: in.Payload}, nil
 }
 
-// FullDuplexCall implements echo.TestServiceServer.
-func (s *calls) FullDuplexCall(stream echo.TestService_FullDuplexCallServer) error {
+// FullDuplexCall implements pb.TestServiceServer.
+func (s *calls) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) error {
 	s.count.Add(1)
 	if s.duplex != nil {
 		return s.duplex(stream)
@@ -56,7 +56,7 @@ func (s *calls) FullDuplexCall(stream echo.TestService_FullDuplexCallServer) err
 		if err != nil {
 			return err
 		}
-		if err := stream.Send(&echo.StreamingOutputCallResponse{Payload: in.Payload}); err != nil {
+		if err := stream.Send(&pb.StreamingOutputCallResponse{Payload: in.Payload}); err != nil {
 			return err
 		}
 	}
@@ -70,7 +70,7 @@ func newCalls(t *testing.T, s *calls) *calls {
 		t.Fatal(err)
 	}
 	srv := grpc.NewServer()
-	echo.RegisterTestServiceServer(srv, s)
+	pb.RegisterTestServiceServer(srv, s)
 	var served sync.WaitGroup
 	served.Go(func() { _ = srv.Serve(ln) })
 	t.Cleanup(func() { srv.Stop(); served.Wait() })
@@ -85,14 +85,14 @@ func newCallFixture(t *testing.T, s *calls, change ...func(*Route)) *fixture {
 }
 
 // client is gRPC's own client of the proxy.
-func (f *fixture) client(opt ...grpc.DialOption) echo.TestServiceClient {
+func (f *fixture) client(opt ...grpc.DialOption) pb.TestServiceClient {
 	f.t.Helper()
 	c, err := grpc.NewClient(f.server.Listener.Addr().String(), append(opt, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { _ = c.Close() })
-	return echo.NewTestServiceClient(c)
+	return pb.NewTestServiceClient(c)
 }
 
 // fencedCall is a context whose calls carry a fence, and more metadata in pairs.
@@ -111,8 +111,8 @@ func (c called) one(name string) string {
 	return strings.Join(append(c.head.Get(name), c.trailer.Get(name)...), ",")
 }
 
-func call(ctx context.Context, c echo.TestServiceClient, body string) (out called) {
-	got, err := c.UnaryCall(ctx, &echo.SimpleRequest{Payload: &echo.Payload{Body: []byte(body)}}, grpc.Header(&out.head), grpc.Trailer(&out.trailer))
+func call(ctx context.Context, c pb.TestServiceClient, body string) (out called) {
+	got, err := c.UnaryCall(ctx, &pb.SimpleRequest{Payload: &pb.Payload{Body: []byte(body)}}, grpc.Header(&out.head), grpc.Trailer(&out.trailer))
 	out.err = err
 	if err == nil {
 		out.body = string(got.Payload.GetBody())
@@ -120,7 +120,7 @@ func call(ctx context.Context, c echo.TestServiceClient, body string) (out calle
 	return out
 }
 
-func startCall(ctx context.Context, c echo.TestServiceClient, body string) <-chan called {
+func startCall(ctx context.Context, c pb.TestServiceClient, body string) <-chan called {
 	done := make(chan called, 1)
 	go func() { done <- call(ctx, c, body) }()
 	return done
@@ -158,12 +158,12 @@ func TestAUnaryCallIsSettledByItsStatus(t *testing.T) {
 	for _, c := range []codes.Code{1, 2, 4, 13, 14, 15} {
 		outcomes[c] = "unknown"
 	}
-	s := &calls{unary: func(ctx context.Context, in *echo.SimpleRequest) (*echo.SimpleResponse, error) {
+	s := &calls{unary: func(ctx context.Context, in *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		var code codes.Code
 		_, _ = fmt.Sscan(string(in.Payload.Body), &code)
 		_ = grpc.SetTrailer(ctx, metadata.Pairs("x-sum", "1", "fence-outcome", "made-up"))
-		return &echo.SimpleResponse{Payload: in.Payload}, rpc.Error(code, "told so")
-	}, duplex: func(stream echo.TestService_FullDuplexCallServer) error {
+		return &pb.SimpleResponse{Payload: in.Payload}, rpc.Error(code, "told so")
+	}, duplex: func(stream pb.TestService_FullDuplexCallServer) error {
 		// The status after a message, and so in trailers.
 		in, err := stream.Recv()
 		if err != nil {
@@ -171,7 +171,7 @@ func TestAUnaryCallIsSettledByItsStatus(t *testing.T) {
 		}
 		var code codes.Code
 		_, _ = fmt.Sscan(string(in.Payload.Body), &code)
-		_ = stream.Send(&echo.StreamingOutputCallResponse{Payload: in.Payload})
+		_ = stream.Send(&pb.StreamingOutputCallResponse{Payload: in.Payload})
 		return rpc.Error(code, "told so")
 	}}
 	f := newCallFixture(t, s)
@@ -192,7 +192,7 @@ func TestAUnaryCallIsSettledByItsStatus(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = stream.Send(&echo.StreamingOutputCallRequest{Payload: &echo.Payload{Body: fmt.Append(nil, uint32(code))}})
+		_ = stream.Send(&pb.StreamingOutputCallRequest{Payload: &pb.Payload{Body: fmt.Append(nil, uint32(code))}})
 		if _, err := stream.Recv(); err != nil {
 			t.Fatalf("%v: no message: %v", code, err)
 		}
@@ -252,7 +252,7 @@ func TestAnHTTPStatusOfACallIsClassifiedAsEver(t *testing.T) {
 }
 
 func TestARoutesOutcomesHoldForCallsToo(t *testing.T) {
-	s := &calls{unary: func(context.Context, *echo.SimpleRequest) (*echo.SimpleResponse, error) {
+	s := &calls{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		return nil, rpc.Error(codes.Internal, "always")
 	}}
 	f := newCallFixture(t, s, func(r *Route) { r.Outcomes = map[int]tokens.Outcome{200: tokens.Declined} })
@@ -299,7 +299,7 @@ func TestRefusalsOfCallsAreInTheirOwnForm(t *testing.T) {
 
 func TestMessagesOfAStreamPassAtOnce(t *testing.T) {
 	for _, fencing := range []Fencing{FencingRequired, FencingOff} {
-		f := newCallFixture(t, &calls{duplex: func(stream echo.TestService_FullDuplexCallServer) error {
+		f := newCallFixture(t, &calls{duplex: func(stream pb.TestService_FullDuplexCallServer) error {
 			if err := stream.SendHeader(metadata.Pairs("x-hello", "1")); err != nil {
 				return err
 			}
@@ -316,7 +316,7 @@ func TestMessagesOfAStreamPassAtOnce(t *testing.T) {
 			t.Fatalf("head %v, %v", head, err)
 		}
 		for i := range 10 {
-			if err := stream.Send(&echo.StreamingOutputCallRequest{Payload: &echo.Payload{Body: fmt.Append(nil, i)}}); err != nil {
+			if err := stream.Send(&pb.StreamingOutputCallRequest{Payload: &pb.Payload{Body: fmt.Append(nil, i)}}); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := stream.Recv(); err != nil || string(got.Payload.Body) != fmt.Sprint(i) {

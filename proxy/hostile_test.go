@@ -309,6 +309,7 @@ func TestNoSpellingOfAPathGetsRoundItsRoute(t *testing.T) {
 	for path, want := range map[string]int{
 		"/payments/x": 428, "//payments/x": 400, "/payments;v=1/x": 400, `/\payments/x`: 400, "/%2Fpayments/x": 400, "/Payments/x": 400,
 		"/;/payments/x": 400, "/;a/payments/x": 400, "/%3ba/payments/x": 400, "/payments./x": 400, "/payments%20/x": 400,
+		"/payments#x": 400, "/payments%23x": 400, "/x#y": 200,
 		"/x//y": 200, "/x;a=b": 200, "/other": 200, "/X": 200,
 	} {
 		_, br := f.raw("POST " + path + " HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,9 +14,8 @@ import (
 )
 
 // keying fills in what the authority has to know of a write with a key, or of one that
-// its route allows once per generation. body is what was received; whole tells that it
-// is all.
-func (ex *exchange) keying(body []byte, whole bool) {
+// its route allows once per generation, as far as it shows without the body.
+func (ex *exchange) keying() {
 	rt, at := ex.rt, &ex.attempt
 	if ex.fence.key == "" && !rt.OncePerGeneration {
 		return
@@ -28,20 +26,34 @@ func (ex *exchange) keying(body []byte, whole bool) {
 	// The route is a part of it: the same path of another upstream is another request.
 	at.Fingerprint.Head = tokens.HeadFingerprint(ex.r.Method, rt.Name+" "+path+query)
 	ex.digest = newBodyDigest(ex.r.Header.Get("Content-Type"))
+}
+
+// digestBody adds what was received of the body; whole tells that it is all.
+func (ex *exchange) digestBody(body []byte, whole bool) {
+	if !ex.keyed() {
+		return
+	}
 	_, _ = ex.digest.Write(body) // a hash does not fail
 	if whole {
-		at.Fingerprint.Body = ex.digest.Sum()
+		ex.attempt.Fingerprint.Body = ex.digest.Sum()
 	}
 }
 
+// needsBody reports whether a refusal stands only if the body is the same as that of
+// the write before.
+func (ex *exchange) needsBody(err error) bool {
+	var ref *tokens.Refusal
+	return errors.Is(err, tokens.ErrAlreadyApplied) && errors.As(err, &ref) && !tokens.IsOnceKey(ref.Key)
+}
+
 // keyed reports whether the write has a record of its own.
-func (ex *exchange) keyed() bool { return ex.digest != nil }
+func (ex *exchange) keyed() bool { return ex.digest != nil && !ex.late }
 
 // duplicate answers a write whose key was applied before: with the stored reply, if the
 // request is the same to its last byte.
 func (ex *exchange) duplicate(ref *tokens.Refusal, whole bool) *answer {
 	had := ref.Write
-	if tokens.IsOnceKey(ref.Key) {
+	if tokens.IsOnceKey(ref.Key) || ex.rt.Observe {
 		return ex.judged(ref)
 	}
 	if !whole {
@@ -127,11 +139,11 @@ func (ex *exchange) record(s tokens.Settlement) {
 	if ex.attempt.Fingerprint.Body == "" && ex.stream != nil && ex.received() {
 		s.BodyDigest = ex.digest.Sum()
 	}
-	err := ex.p.authority.Record(context.Background(), &ex.attempt, s)
-	if err != nil && s.Reply != nil {
+	err := ex.commit(s)
+	if err != nil && s.Reply != nil && !ex.late {
 		// The reply may be what the store can not take. The fact is worth more.
 		s.Reply = nil
-		err = ex.p.authority.Record(context.Background(), &ex.attempt, s)
+		err = ex.commit(s)
 	}
 	if err != nil {
 		ex.p.log.Error("outcome not recorded", ex.attrs("error", err.Error())...)
@@ -158,7 +170,7 @@ func (ex *exchange) keepReply(res *http.Response) (s tokens.Settlement, capture 
 	}
 	// A body that came with its head costs no second commit. Nothing is waited for:
 	// the attempt is settled by the head.
-	if b, ok := res.Body.(interface{ Buffered() int }); n < 0 || !ok || int64(b.Buffered()) < n {
+	if n < 0 || buffered(res.Body) < n {
 		return s, true
 	}
 	body := make([]byte, n)

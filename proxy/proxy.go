@@ -1,15 +1,17 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/internal/auth"
+	"github.com/fenceproxy/fenceproxy/internal/framing"
+	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/telemetry"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -22,9 +24,12 @@ type Options struct {
 	Authority *tokens.Authority
 	Routes    []Route
 	Headers   Headers
+	// Principals are who may write where callers show a certificate. Without any,
+	// certificates mean nothing here.
+	Principals *auth.Current
 	// MaxInFlight bounds the requests that are being served; 10,000 if zero.
 	MaxInFlight int
-	// Metrics must know the name of every route, and NoRoute.
+	// Metrics must know NoRoute; it is told the names of the routes.
 	Metrics *telemetry.Metrics
 	// Tracer may be nil.
 	Tracer *telemetry.Tracer
@@ -34,17 +39,20 @@ type Options struct {
 // Proxy is the handler of the data listener. Its methods may be called concurrently.
 type Proxy struct {
 	authority *tokens.Authority
-	routes    routes
+	table     atomic.Pointer[table]
 	fences    *fenceReader
-	most      int64
-	noRoute   *telemetry.Route
-	tracer    *telemetry.Tracer
-	log       *slog.Logger
+	// principals may be nil.
+	principals *auth.Current
+	metrics    *telemetry.Metrics
+	noRoute    *telemetry.Route
+	tracer     *telemetry.Tracer
+	log        *slog.Logger
 
 	// base is the parent of everything that outlives its caller.
 	base   context.Context
 	cancel context.CancelCauseFunc
 
+	underway register
 	active   atomic.Int64
 	draining atomic.Bool
 	idle     chan struct{} // told when active falls to zero while draining
@@ -52,38 +60,26 @@ type Proxy struct {
 
 // New returns a proxy. It is ready to serve.
 func New(opt Options) (*Proxy, error) {
-	if len(opt.Routes) == 0 {
-		return nil, errors.New("make proxy: no routes")
-	}
 	if opt.Headers == (Headers{}) {
 		opt.Headers = DefaultHeaders()
 	}
-	if opt.MaxInFlight == 0 {
-		opt.MaxInFlight = 10_000
-	}
 	p := &Proxy{
-		authority: opt.Authority,
-		fences:    newFenceReader(opt.Headers),
-		most:      int64(opt.MaxInFlight),
-		noRoute:   opt.Metrics.Route(NoRoute),
-		tracer:    opt.Tracer,
-		log:       opt.Logger,
-		idle:      make(chan struct{}, 1),
+		authority:  opt.Authority,
+		fences:     newFenceReader(opt.Headers),
+		principals: opt.Principals,
+		metrics:    opt.Metrics,
+		noRoute:    opt.Metrics.Route(NoRoute),
+		tracer:     opt.Tracer,
+		log:        opt.Logger,
+		idle:       make(chan struct{}, 1),
 	}
 	p.base, p.cancel = context.WithCancelCause(context.Background())
-	rs := make([]*route, 0, len(opt.Routes))
-	for _, r := range opt.Routes {
-		if r.Upstream == nil || r.Sender == nil || !strings.HasPrefix(r.Path, "/") || r.Timeout <= 0 || r.IdleTimeout <= 0 {
-			return nil, fmt.Errorf("make proxy: route %q needs an upstream, a sender, a path and timeouts", r.Name)
-		}
-		rs = append(rs, &route{
-			Route:   r,
-			metrics: opt.Metrics.Route(r.Name),
-			base:    strings.TrimSuffix(r.Upstream.EscapedPath(), "/"),
-			loose:   loosely(r.Path),
-		})
+	context.AfterFunc(p.base, p.underway.end)
+	t, err := p.newTable(opt.Routes, opt.MaxInFlight)
+	if err != nil {
+		return nil, fmt.Errorf("make proxy: %w", err)
 	}
-	p.routes = newRoutes(rs)
+	p.table.Store(t)
 	return p, nil
 }
 
@@ -114,18 +110,22 @@ func (p *Proxy) Draining() bool { return p.draining.Load() }
 // Close ends everything that is still under way and closes idle upstream connections.
 func (p *Proxy) Close() {
 	p.cancel(errShutdown)
-	for _, rt := range p.routes {
+	for _, rt := range p.table.Load().routes {
 		rt.Sender.CloseIdle()
 	}
 }
 
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ex := &exchange{p: p, w: w, r: r, rc: http.NewResponseController(w), start: time.Now(), grpc: isGRPC(r)}
+	ex := &exchange{p: p, w: w, r: r, control: *http.NewResponseController(w), start: time.Now(), grpc: isGRPC(r)}
+	ex.rc = &ex.control
+	ex.timer.since, ex.pause.since = ex.start, ex.start
 	// The end of a drain reaches every exchange, whatever it waits for.
-	defer context.AfterFunc(p.base, ex.shutdown)()
-	n := p.active.Add(1)
+	p.underway.add(ex)
+	defer p.underway.remove(ex)
+	n, t := p.active.Add(1), p.enter()
 	defer func() {
+		p.leave(t)
 		if p.active.Add(-1) == 0 && p.draining.Load() {
 			select {
 			case p.idle <- struct{}{}:
@@ -133,13 +133,19 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}()
-	rt, refused := p.find(r)
+	rt, refused := t.find(r)
+	if fault := framing.Verdict(r.Context()); fault != nil {
+		// What its head says can not be relied on, and what follows it even less.
+		ex.unframed = true
+		rt, refused = nil, &answer{code: wire.CodeRequestInvalid, detail: fault.Error()}
+	}
 	if rt == nil {
 		ex.noRoute(refused)
 		return
 	}
 	ex.rt = rt
-	ex.fenced = refused == nil && rt.fences(r)
+	ex.upgrade = refused == nil && r.Header["Upgrade"] != nil
+	ex.fenced = refused == nil && (rt.fences(r) || ex.upgrade && rt.Fencing != FencingOff)
 	defer ex.account()
 	defer ex.finish()
 	if ex.trace(); ex.span != nil {
@@ -150,8 +156,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ex.refuse(*refused)
 	case p.draining.Load():
 		ex.refuse(overloaded("the proxy is shutting down"))
-	case n > p.most:
-		ex.refuse(overloaded(fmt.Sprintf("%d requests are being served already", p.most)))
+	case n > t.most:
+		ex.refuse(overloaded(fmt.Sprintf("%d requests are being served already", t.most)))
 	default:
 		ex.serve()
 	}
@@ -178,11 +184,11 @@ func (ex *exchange) account() {
 	if !ex.counts() {
 		return
 	}
-	ex.rt.metrics.Finished(ex.decision, time.Since(ex.start).Seconds(), ex.traceID)
+	ex.rt.metrics.Finished(ex.decision, cmp.Or(ex.took, time.Since(ex.start)).Seconds(), ex.traceID)
 	if ex.code != "" {
 		ex.rt.metrics.Rejected(ex.code)
 	}
 }
 
 // counts tells a fenced write, or a request that was refused, from plain traffic.
-func (ex *exchange) counts() bool { return ex.fenced || ex.code != "" }
+func (ex *exchange) counts() bool { return ex.fenced || ex.code != "" || ex.would != "" }

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
+	"strings"
 	"sync"
 
+	"github.com/fenceproxy/fenceproxy/internal/framing"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -52,26 +53,35 @@ func (ex *exchange) reply(res *http.Response) {
 			// newer generation waits for its end, or cuts it.
 			defer ex.settleEarly(ex.outcome)
 		}
+	}
+	if ex.counts() {
+		ex.noteOvertaken()
+		if !ex.fenced {
+			floor = ex.floor()
+		}
 		ex.span.SetFence(ex.fence.jobID, uint64(ex.fence.generation), uint64(floor), wire.DecisionForwarded, "", ex.outcome.String())
+		ex.span.SetWouldRefuse(ex.would)
 		ex.span.SetStatus(res.StatusCode)
 	}
 	h := ex.w.Header()
 	copyReplyHeader(h, res.Header)
 	if ex.rt.Fencing != FencingOff {
 		ex.fenceHeaders(h, decisionForwarded, floor)
+	} else {
+		keepOwn(h, res.Header)
 	}
-	if ex.broken() {
+	if res.StatusCode == http.StatusNotModified && ex.r.ProtoMajor == 1 {
+		describeUnsent(h)
+	}
+	if ex.broken() || ex.r.Header["Upgrade"] != nil {
 		ex.closeAfter(h)
 	}
-	announce(h, res)
+	announced := ex.announce(h, res.Trailer)
 	if len(res.Trailer) > 0 && ex.r.ProtoMajor == 1 {
 		delete(h, "Content-Length") // HTTP/1 has trailers behind chunks only
 	}
 	ex.talk(true)
 	ex.w.WriteHeader(res.StatusCode)
-	if ex.grpc && res.ContentLength != 0 {
-		_ = ex.rc.Flush() // its caller may wait for the head before it says more
-	}
 	err := ex.copyBody(res)
 	if kept != nil && kept.whole && !kept.over && err == nil && len(res.Trailer) == 0 {
 		ex.record(tokens.Settlement{
@@ -82,10 +92,39 @@ func (ex *exchange) reply(res *http.Response) {
 	ex.complete, ex.unbounded = err == nil, res.ContentLength < 0
 	if err != nil {
 		// Too late for an answer: the caller must not take this for a whole
-		// reply. The server closes the connection.
+		// reply. It gets what there was, and the server closes the connection.
+		_ = ex.rc.Flush() // else it learns less
 		panic(http.ErrAbortHandler)
 	}
-	passTrailer(h, res)
+	ex.passTrailer(h, res.Trailer, announced)
+}
+
+// passTrailer passes the upstream's trailers on, those that it did not announce as well.
+func (ex *exchange) passTrailer(h, trailer http.Header, announced map[string]bool) {
+	for name, values := range trailer {
+		switch {
+		case ex.rt.Fencing != FencingOff && ownHeader(name):
+		case announced[name]:
+			h[name] = values
+		default:
+			h[http.TrailerPrefix+name] = values
+		}
+	}
+}
+
+// announce tells the caller which trailers will follow, and returns their names.
+func (ex *exchange) announce(h, trailer http.Header) map[string]bool {
+	if len(trailer) == 0 {
+		return nil
+	}
+	announced := make(map[string]bool, len(trailer))
+	for name := range trailer {
+		if ex.rt.Fencing == FencingOff || !ownHeader(name) {
+			announced[name] = true
+			h.Add("Trailer", name)
+		}
+	}
+	return announced
 }
 
 // settleEarly ends an attempt whose reply came before its request had been sent whole.
@@ -102,9 +141,13 @@ func (ex *exchange) settleEarly(o tokens.Outcome) {
 		ex.record(s)
 	}
 	ex.settle(o)
-	if ex.broken() && ex.r.ProtoMajor == 1 && ex.complete && ex.rc.Flush() == nil {
+	if ex.broken() && ex.complete && ex.rc.Flush() == nil {
 		// The caller is still sending: it must find the reply, not a reset.
-		ex.partWays(ex.unbounded && ex.r.ProtoMinor > 0)
+		if ex.r.ProtoMajor == 1 {
+			ex.partWays(ex.unbounded && ex.r.ProtoMinor > 0)
+		} else if !ex.unbounded {
+			ex.partStream(false)
+		}
 	}
 }
 
@@ -114,17 +157,34 @@ func (ex *exchange) copyBody(res *http.Response) error {
 	if res.Body == http.NoBody {
 		return nil
 	}
+	if b, ok := res.Body.(*directBodyReader); ok {
+		if passed, gone := b.pass(ex.w.Write); passed {
+			return gone // it came with its head, so nothing has to be waited for
+		}
+	}
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
-	flush := res.ContentLength < 0 || isEventStream(res.Header)
+	p := &pacer{w: ex.w, rc: ex.rc}
+	defer p.end()
+	stream := res.ContentLength < 0 || isEventStream(res.Header)
+	left := res.ContentLength
 	var gone error
+	waiting := stream // for the head to be passed on
+	if ahead := buffered(res.Body); stream && ahead == 0 {
+		gone, waiting = p.flush(), false // a reader of events waits for it
+	} else if !stream && ahead < left {
+		p.later()
+	}
 	fresh := true // the deadline that was set for the head
 	for drained := 0; ; fresh = false {
 		n, err := res.Body.Read(*buf)
 		ex.timer.Reset(ex.rt.IdleTimeout)
 		if n > 0 && gone == nil && (fresh || ex.talk(true)) {
-			if _, gone = ex.w.Write((*buf)[:n]); gone == nil && flush {
-				gone = ex.rc.Flush()
+			gone = p.write((*buf)[:n])
+			if left -= int64(n); gone == nil && stream {
+				gone, waiting = p.flush(), false
+			} else if left > 0 {
+				p.later()
 			}
 		}
 		if gone != nil {
@@ -133,6 +193,8 @@ func (ex *exchange) copyBody(res *http.Response) error {
 			}
 		}
 		switch {
+		case err == io.EOF && waiting:
+			return p.flush() // else the server announces that nothing will come
 		case err == io.EOF:
 			return gone
 		case err != nil:
@@ -141,9 +203,17 @@ func (ex *exchange) copyBody(res *http.Response) error {
 	}
 }
 
+// buffered is how much of a body is known to have come with its head, in bytes.
+func buffered(body io.Reader) int64 {
+	if b, ok := body.(interface{ Buffered() int }); ok {
+		return int64(b.Buffered())
+	}
+	return 0
+}
+
 func isEventStream(h http.Header) bool {
-	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	return err == nil && t == "text/event-stream"
+	t, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(t), "text/event-stream")
 }
 
 // failed settles an attempt that got no reply, and says what is known.
@@ -155,6 +225,7 @@ func (ex *exchange) failed(err error) {
 	if cause := ex.stopped(); cause != nil {
 		err = cause
 	}
+	ex.noteOvertaken()
 	ex.endUpload()
 	ex.refuse(*ex.failure(err))
 }
@@ -184,7 +255,13 @@ func (ex *exchange) failure(err error) *answer {
 
 // reason says what went wrong without the addresses and names that net errors carry.
 func reason(err error) string {
-	for _, known := range []error{errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errTooLarge, errBody, errNotTaken, errNotHTTP2} {
+	var fault framing.Fault
+	if errors.As(err, &fault) {
+		return fault.Error()
+	}
+	for _, known := range []error{
+		errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errSwitch, errTunnel, errTooLarge, errBody, errNotTaken, errNotHTTP2,
+	} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

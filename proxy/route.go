@@ -44,6 +44,9 @@ type Route struct {
 	// Namespace keeps the route's jobs apart from those of other namespaces.
 	Namespace string
 	Fencing   Fencing
+	// Observe judges, counts and logs, and forwards all the same: what the fence
+	// would have refused goes through like an unfenced write.
+	Observe bool
 	// Methods are the fenced ones; empty means all but GET, HEAD, OPTIONS and
 	// TRACE.
 	Methods      []string
@@ -65,6 +68,10 @@ type Route struct {
 	Retention  time.Duration
 	StoreReply bool
 	MaxReply   int64
+	// WebSocket lets an upgrade to it through. It is judged like a write whatever
+	// Methods says, is under way for as long as the connection lives, and is cut at
+	// a takeover.
+	WebSocket bool
 	// ForwardFence sends the fence headers on to the upstream.
 	ForwardFence bool
 
@@ -105,7 +112,8 @@ func (rt *route) fences(r *http.Request) bool {
 		return false
 	}
 	if len(rt.Methods) > 0 {
-		return slices.Contains(rt.Methods, r.Method) || overridden(r.Header)
+		// Some servers ignore the case of a method.
+		return slices.ContainsFunc(rt.Methods, func(m string) bool { return strings.EqualFold(m, r.Method) }) || overridden(r.Header)
 	}
 	return !isRead(r.Method) || overridden(r.Header)
 }
@@ -150,8 +158,10 @@ func newRoutes(rs []*route) routes {
 // find returns the route of a request, nil if none matches, and errPathRoutes if it
 // depends on who reads the path.
 func (rs routes) find(host, decoded, raw string) (*route, error) {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
+	if strings.IndexByte(host, ':') >= 0 {
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
 	}
 	host = strings.TrimSuffix(host, ".")
 	a := rs.match(host, decoded)
@@ -168,6 +178,7 @@ func (rs routes) find(host, decoded, raw string) (*route, error) {
 
 // loosely reads a path as the most lenient servers do.
 func loosely(path string) string {
+	path, _, _ = strings.Cut(path, "#") // no path has one, but some servers take it for a fragment
 	if !strings.ContainsAny(path, `\;. `) && !strings.Contains(path, "//") {
 		return strings.ToLower(path)
 	}

@@ -12,11 +12,22 @@ import (
 // a byte has gone out, follows no redirect, and adds no coding of its own.
 type Sender interface {
 	// Send sends req and returns the reply's head. The body is s.Body if that is
-	// set, else req.Body. After an error s.Touched says whether anything may
+	// set, else req.Body. The Body of a reply with status 101 is the connection, to be
+	// written as well: an io.Writer with a CloseWrite, and what is written there
+	// belongs to the request and passes its gate. After an error s.Touched says whether anything may
 	// have reached the wire.
 	Send(req *http.Request, s *Send) (*http.Response, error)
 	// CloseIdle closes the connections that nobody uses.
 	CloseIdle()
+}
+
+// Composer is a Sender that writes the head of a request itself, and so can do without a
+// map of its headers.
+type Composer interface {
+	Sender
+	// Composes reports whether it does so for this one; Send.Once and the body must
+	// have been set.
+	Composes(req *http.Request, s *Send) bool
 }
 
 // Watcher is told how a request progresses. Its methods are called from the sender's
@@ -37,9 +48,17 @@ type Send struct {
 	// request's context.
 	Watcher Watcher
 	Cancel  context.CancelCauseFunc
+	// Aborted tells that whoever ends that context calls Abort too, so that a sender
+	// need not watch it.
+	Aborted bool
 	// Body is the whole body of the request, if it is in memory and does not
 	// come from the request.
 	Body []byte
+	// Fields appends the request's header lines, in place of its Header. Only a
+	// Composer takes it.
+	Fields interface {
+		AppendFields(b []byte) ([]byte, error)
+	}
 	// Once refuses to let the request out on a second connection after bytes of
 	// it may have gone out on a first.
 	Once bool
@@ -103,6 +122,17 @@ func (s *Send) Abort() {
 	s.mu.Unlock()
 	if c != nil {
 		c.reset(s)
+	}
+}
+
+// Finish closes the connection of a request that both sides have ended. When it returns
+// nothing that was written is left on this side.
+func (s *Send) Finish() {
+	s.mu.Lock()
+	c := s.conn
+	s.mu.Unlock()
+	if c != nil {
+		c.deliver()
 	}
 }
 

@@ -15,19 +15,20 @@ import (
 
 // find returns the route of a request, and a refusal if there is none or the request
 // is ambiguous. A request may have both: then the refusal is counted for the route.
-func (p *Proxy) find(r *http.Request) (*route, *answer) {
-	if err := checkTarget(r); err != nil {
+func (t *table) find(r *http.Request) (*route, *answer) {
+	if err := cmp.Or(checkArrival(r), checkTarget(r)); err != nil {
 		return nil, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}
 	}
 	raw, _ := rawTarget(r)
-	rt, err := p.routes.find(r.Host, cmp.Or(r.URL.Path, "/"), raw)
+	rt, err := t.routes.find(r.Host, cmp.Or(r.URL.Path, "/"), raw)
 	switch {
 	case err != nil:
 		return nil, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}
 	case rt == nil:
 		return nil, &answer{code: wire.CodeNoRoute, detail: "no configured route matches this host and path; nothing is passed through without one"}
-	case r.Header["Upgrade"] != nil:
-		return rt, &answer{code: wire.CodeRequestInvalid, detail: errUpgrade.Error()}
+	}
+	if err := checkUpgrade(rt, r); err != nil {
+		return rt, &answer{code: wire.CodeRequestInvalid, detail: err.Error()}
 	}
 	return rt, nil
 }
@@ -35,6 +36,10 @@ func (p *Proxy) find(r *http.Request) (*route, *answer) {
 // serve takes a request from its headers to its answer.
 func (ex *exchange) serve() {
 	body, whole, refused := ex.admit()
+	if refused != nil && ex.rt.Observe && refused.byFence() {
+		ex.unfence(refused)
+		refused = nil
+	}
 	switch {
 	case refused != nil && refused.replay != nil:
 		ex.replay(refused.replay, refused.refusal.Floor)
@@ -57,42 +62,63 @@ func (ex *exchange) serve() {
 }
 
 // admit is the only way to an upstream. It returns what was received of the body, and
-// whether that is all. A request that the route does not fence is let through as it is;
-// a write is judged before its body is read, and admitted after.
+// whether that is all, also beside a refusal. A request that the route does not fence is
+// let through as it is; a write is judged before its body is read, and admitted after.
 func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
+	whole = ex.r.ContentLength == 0
 	if !ex.fenced {
-		return nil, ex.r.ContentLength == 0, nil
+		return nil, whole, nil
+	}
+	if refused := ex.identify(); refused != nil {
+		return nil, false, refused
 	}
 	var err error
 	ex.fence, err = ex.p.fences.read(ex.r.Header)
 	switch {
 	case errors.Is(err, errNoFence) && ex.rt.Fencing == FencingOptional:
 		ex.fenced = false
-		return nil, ex.r.ContentLength == 0, nil
+		return nil, whole, nil
 	case errors.Is(err, errNoFence):
-		return nil, false, ex.fenceRequired()
+		return nil, whole, ex.fenceRequired()
 	case err != nil:
-		return nil, false, &answer{code: wire.CodeFenceInvalid, detail: err.Error()}
+		return nil, whole, &answer{code: wire.CodeFenceInvalid, detail: err.Error()}
+	case ex.upgrade && ex.fence.key != "":
+		return nil, whole, &answer{code: wire.CodeFenceInvalid, detail: ex.p.fences.names[3] + " " + errUpgradeKey.Error()}
 	}
 	at := &ex.attempt
-	at.Job = tokens.Job{Namespace: ex.rt.Namespace, ID: ex.fence.jobID}
+	if at.Job, refused = ex.job(); refused != nil {
+		return nil, false, refused
+	}
 	at.Generation, at.LeaseID = ex.fence.generation, ex.fence.lease
 	at.RequireLease, at.LiveLease, at.IssuedOnly = ex.rt.RequireLease, ex.rt.LiveLease, ex.rt.IssuedOnly
 	at.TakeoverWait, at.AbortSent = ex.rt.TakeoverWait, ex.rt.AbortSent
 	at.Cutter = ex
 
+	if ex.r.ProtoMajor == 2 && ex.r.ContentLength == 0 && ex.r.Header["Content-Length"] != nil {
+		// Data may follow all the same, and then reading them fails.
+		ex.r.ContentLength, whole = -1, false
+	}
 	ctx, authority := ex.r.Context(), ex.p.authority
-	whole = true
-	if ex.r.ContentLength != 0 || ex.rt.RequireKey && ex.fence.key == "" {
-		if err := authority.Watch(ctx, at); err != nil {
-			return nil, false, ex.judged(err)
+	keyless := ex.rt.RequireKey && ex.fence.key == "" && !ex.upgrade
+	if !whole || keyless {
+		if err := ex.watch(ctx); err != nil {
+			return nil, whole, ex.judged(err)
 		}
-		defer authority.Unwatch(at)
+		defer ex.unwatch()
 	}
-	if ex.rt.RequireKey && ex.fence.key == "" {
-		return nil, false, ex.keyRequired()
+	if keyless {
+		return nil, whole, ex.keyRequired()
 	}
-	if ex.r.ContentLength != 0 {
+	ex.keying()
+	if !whole {
+		// 100 Continue goes out at the first read, so whatever can be judged
+		// without the body comes before it. A body that is streamed is first read
+		// when its upstream is ready for it.
+		if ex.r.Header["Expect"] != nil && ex.buffers() && !ex.rt.Observe {
+			if err := authority.Ready(ctx, at); err != nil && !ex.needsBody(err) {
+				return nil, false, ex.judged(err)
+			}
+		}
 		if body, whole, err = ex.receive(); err != nil {
 			if errors.Is(ex.stopped(), errOvertaken) {
 				return nil, false, ex.judged(authority.Overtaken(at))
@@ -100,19 +126,19 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 			return nil, false, brokenBody(ex, err)
 		}
 	}
-	ex.keying(body, whole)
+	ex.digestBody(body, whole)
 	began := time.Now()
-	err = authority.Admit(ctx, at)
+	err = ex.register(ctx)
 	ex.rt.metrics.Admission(time.Since(began).Seconds(), ex.traceID)
 	if at.Waited > 0 {
 		ex.rt.metrics.TakeoverWait(at.Waited.Seconds())
 	}
-	var ref *tokens.Refusal
-	switch {
-	case errors.As(err, &ref) && errors.Is(err, tokens.ErrAlreadyApplied):
-		return nil, false, ex.duplicate(ref, whole)
-	case err != nil:
-		return nil, false, ex.judged(err)
+	if err != nil {
+		var ref *tokens.Refusal
+		if errors.As(err, &ref) && errors.Is(err, tokens.ErrAlreadyApplied) {
+			return body, whole, ex.duplicate(ref, whole)
+		}
+		return body, whole, ex.judged(err)
 	}
 	ex.admitted = true
 	if at.Took {
@@ -126,15 +152,16 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 func (ex *exchange) forward() {
 	// An admitted write goes on to its outcome when its caller hangs up; a read, or
 	// whatever is not fenced, ends with its caller.
-	parent := context.Background() // stop ends it
-	if !ex.fenced {
-		parent = ex.r.Context()
+	var ctx context.Context = &ex.ctx // stop ends it, and aborts the send
+	cancel := ex.ctx.cancel
+	if ex.send.Aborted = ex.fenced; !ex.fenced {
+		ctx, cancel = context.WithCancelCause(ex.r.Context())
 	}
-	ctx, cancel := context.WithCancelCause(parent)
 	if !ex.begin(cancel) {
 		ex.failed(ex.stopped())
 		return
 	}
+	ex.send.Once = ex.fenced || ex.upgrade || ex.would != "" || !isRead(ex.r.Method)
 	req, refused := ex.outRequest(ctx)
 	if refused != nil {
 		if ex.fenced {
@@ -145,7 +172,6 @@ func (ex *exchange) forward() {
 		return
 	}
 	ex.send.Watcher, ex.send.Cancel = ex, cancel
-	ex.send.Once = ex.fenced || !isRead(ex.r.Method)
 	if ex.streamed || len(ex.send.Body) > smallBody {
 		ex.send.Stall = ex.rt.IdleTimeout
 	}
@@ -156,16 +182,22 @@ func (ex *exchange) forward() {
 	if ex.fenced {
 		ex.rt.metrics.Upstream(time.Since(began).Seconds(), ex.traceID)
 	}
-	if err == nil && (res.StatusCode < 200 || res.StatusCode > 999) {
-		err = errors.Join(errStatus, res.Body.Close())
+	if err == nil {
+		if bad := ex.checkStatus(res); bad != nil {
+			err = errors.Join(bad, res.Body.Close())
+		}
 	}
 	if err != nil {
 		up.End()
-		ex.failed(errors.Join(context.Cause(ctx), err))
+		ex.failed(errors.Join(causeOf(ctx), err))
 		return
 	}
 	up.SetStatus(res.StatusCode)
 	up.End()
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		ex.tunnel(res)
+		return
+	}
 	ex.reply(res)
 }
 
@@ -183,7 +215,6 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 	req := &http.Request{
 		Method: r.Method, URL: u, Host: rt.Upstream.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: ex.p.outHeader(rt, r, ex.streamed),
 	}
 	if rt.PreserveHost {
 		req.Host = r.Host
@@ -199,9 +230,29 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 		req.Body, req.ContentLength, req.Trailer = ex.stream, r.ContentLength, ex.stream.trailer
 	case len(ex.send.Body) > 0:
 		req.ContentLength = int64(len(ex.send.Body))
+	case r.Header["Content-Length"] != nil:
+		req.TransferEncoding = announceNothing
+	}
+	// A span adds headers of its own, and so does an upgrade: they need the map.
+	if c, ok := rt.Sender.(Composer); ok && ex.span == nil && !ex.upgrade && c.Composes(req, &ex.send) {
+		ex.send.Fields = ex
+	} else {
+		req.Header = ex.p.outHeader(rt, r, ex.streamed)
+	}
+	if ex.upgrade {
+		askUpgrade(req.Header)
 	}
 	return req.WithContext(ctx), nil
 }
+
+// AppendFields makes the exchange its Send's Fields.
+func (ex *exchange) AppendFields(b []byte) ([]byte, error) {
+	return ex.p.appendHeader(b, ex.rt, ex.r, ex.streamed)
+}
+
+// announceNothing makes the senders say Content-Length: 0 also where the method expects no
+// body. It is how net/http is told so.
+var announceNothing = []string{"identity"}
 
 // strip takes a route's path away from the path of a request.
 func strip(prefix, path string) string {
@@ -265,8 +316,11 @@ func (ex *exchange) attrs(more ...any) []any {
 	out := []any{
 		"route", ex.rt.Name, "job_id", ex.fence.jobID, "generation", uint64(ex.fence.generation), "method", ex.r.Method,
 	}
-	if ex.rt.Namespace != "" {
-		out = append(out, "namespace", ex.rt.Namespace)
+	if namespace := ex.namespace(); namespace != "" {
+		out = append(out, "namespace", namespace)
+	}
+	if ex.writer != nil {
+		out = append(out, "who", ex.writer.Name())
 	}
 	if ex.fence.key != "" {
 		out = append(out, "key", telemetry.HashKey(ex.fence.key))

@@ -108,6 +108,10 @@ func (t *transportSender) Send(req *http.Request, s *Send) (*http.Response, erro
 	}
 	ctx := httptrace.WithClientTrace(req.Context(), trace)
 	req = req.WithContext(ctx)
+	streamed := req.Body != nil
+	if req.TransferEncoding != nil {
+		req.Body = http.NoBody // else the transport forgets that it is to be announced
+	}
 	for try := 0; ; try++ {
 		if len(s.Body) > 0 {
 			// A reader of its own for each try: the last one's may still be
@@ -120,7 +124,7 @@ func (t *transportSender) Send(req *http.Request, s *Send) (*http.Response, erro
 		}
 		// A request of which no byte was taken has not been sent, however it
 		// failed. Only a connection that had been idle is worth another try.
-		again := reused && try < freshTries && !s.Touched() && ctx.Err() == nil && (len(s.Body) > 0 || req.Body == nil)
+		again := reused && try < freshTries && !s.Touched() && ctx.Err() == nil && !streamed
 		if !again {
 			return nil, err
 		}

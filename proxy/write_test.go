@@ -32,7 +32,7 @@ func TestACurrentWriteIsForwardedWithoutItsFence(t *testing.T) {
 		if seen.Header.Get("Fence-Job-Id") != "" || seen.Header.Get("Fence-Generation") != "" {
 			t.Errorf("the fence reached the upstream: %v", seen.Header)
 		}
-		if seen.Header.Get("Idempotency-Key") != "k1" || seen.Header.Get("X-Forwarded-For") != "127.0.0.1" || seen.Header.Get("Forwarded") != "" {
+		if seen.Header.Get("Idempotency-Key") != "k1" || seen.Header.Get("X-Forwarded-For") != "127.0.0.1" || !strings.HasPrefix(seen.Header.Get("Forwarded"), "for=127.0.0.1;") {
 			t.Errorf("upstream saw %v", seen.Header)
 		}
 		if b := u.bodies[0]; string(b) != "amount=1" || seen.ContentLength != 8 {

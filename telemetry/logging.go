@@ -10,25 +10,28 @@ import (
 	"time"
 )
 
-// NewLogger returns a logger that writes one line per record to w. level is debug, info, warn or error; format is json
-// or text; anything else is an error. Times are RFC 3339 in UTC, down to the nanosecond.
+// ParseLevel reads debug, info, warn or error; anything else is an error.
+func ParseLevel(name string) (slog.Level, error) {
+	switch name {
+	case "debug":
+		return slog.LevelDebug, nil
+	case "info":
+		return slog.LevelInfo, nil
+	case "warn":
+		return slog.LevelWarn, nil
+	case "error":
+		return slog.LevelError, nil
+	}
+	return 0, fmt.Errorf("read log level %q: want debug, info, warn or error", name)
+}
+
+// NewLogger returns a logger that writes one line per record to w. level may be a *slog.LevelVar, which changes what is
+// logged from then on; format is json or text, anything else is an error. Times are RFC 3339 in UTC, down to the nanosecond.
 //
 // Values of attributes that are named like a secret (lease_id, authorization, token and the like) are blanked. It is a
 // last line of defence against a careless call, not a licence: secrets inside messages or structs are not found.
-func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
-	options := &slog.HandlerOptions{ReplaceAttr: replace}
-	switch level {
-	case "debug":
-		options.Level = slog.LevelDebug
-	case "info":
-		options.Level = slog.LevelInfo
-	case "warn":
-		options.Level = slog.LevelWarn
-	case "error":
-		options.Level = slog.LevelError
-	default:
-		return nil, fmt.Errorf("read log level %q: want debug, info, warn or error", level)
-	}
+func NewLogger(w io.Writer, level slog.Leveler, format string) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: replace}
 	switch format {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, options)), nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,14 +37,30 @@ func TestALevelHidesWhatIsBelowIt(t *testing.T) {
 }
 
 func TestAnUnknownLevelOrFormatIsAnErrorThatNamesIt(t *testing.T) {
-	for _, c := range [][2]string{{"loud", "json"}, {"", "json"}, {"INFO", "json"}, {"info", "xml"}, {"info", ""}} {
-		log, err := NewLogger(io.Discard, c[0], c[1])
-		if err == nil || log != nil {
-			t.Errorf("level %q, format %q: logger %v, error %v", c[0], c[1], log, err)
+	for _, level := range []string{"loud", "", "INFO"} {
+		if _, err := ParseLevel(level); err == nil || !strings.Contains(err.Error(), strconv.Quote(level)) {
+			t.Errorf("level %q: error %v does not name it", level, err)
 		}
 	}
-	if _, err := NewLogger(io.Discard, "loud", "json"); err == nil || !strings.Contains(err.Error(), `"loud"`) {
-		t.Errorf("error %v does not name the level", err)
+	for _, format := range []string{"xml", ""} {
+		if log, err := NewLogger(io.Discard, slog.LevelInfo, format); err == nil || log != nil || !strings.Contains(err.Error(), strconv.Quote(format)) {
+			t.Errorf("format %q: logger %v, error %v", format, log, err)
+		}
+	}
+}
+
+func TestTheLevelCanBeChangedWhileTheLoggerIsInUse(t *testing.T) {
+	var out bytes.Buffer
+	level := new(slog.LevelVar)
+	log, err := NewLogger(&out, level, "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Debug("before")
+	level.Set(slog.LevelDebug)
+	log.Debug("after")
+	if got := out.String(); strings.Contains(got, "before") || !strings.Contains(got, "after") {
+		t.Errorf("wrote %q", got)
 	}
 }
 
@@ -118,7 +135,11 @@ func TestAKeyIsShownAsTwelveDigitsOfItsHash(t *testing.T) {
 
 func newTestLogger(t *testing.T, w io.Writer, level, format string) *slog.Logger {
 	t.Helper()
-	log, err := NewLogger(w, level, format)
+	threshold, err := ParseLevel(level)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := NewLogger(w, threshold, format)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,11 +17,12 @@ type Metrics struct {
 	registry *prometheus.Registry
 	codes    []string // rejection codes, without "other"
 
-	writes, rejections, outcomes, takeovers             *prometheus.CounterVec
+	writes, rejections, would, outcomes, takeovers      *prometheus.CounterVec
 	inFlight                                            *prometheus.GaugeVec
 	request, admission, upstream, takeoverWait, storage *prometheus.HistogramVec
 	batch                                               prometheus.Histogram
 	purged                                              prometheus.Counter
+	reloads                                             [2]prometheus.Counter // refused, ok
 
 	leases map[string]map[string]prometheus.Counter // by operation and result; read only after NewMetrics
 
@@ -39,8 +40,10 @@ func NewMetrics(b Build, routes, codes []string) *Metrics {
 
 		writes:     counters("writes_total", "Writes judged, by decision.", "route", "decision"),
 		rejections: counters("rejections_total", "Writes refused or failed, by the code in Fence-Reason.", "route", "code"),
-		outcomes:   counters("outcomes_total", "Attempts settled, by outcome.", "route", "outcome"),
-		takeovers:  counters("takeovers_total", "Floor raises that found older attempts in flight.", "route"),
+		would: counters("would_refuse_total", "Writes forwarded though the fence would have refused them, on routes that only observe.",
+			"route", "code"),
+		outcomes:  counters("outcomes_total", "Attempts settled, by outcome.", "route", "outcome"),
+		takeovers: counters("takeovers_total", "Floor raises that found older attempts in flight.", "route"),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "fenceproxy", Name: "in_flight", Help: "Attempts not settled yet.",
 		}, []string{"route"}),
@@ -65,6 +68,10 @@ func NewMetrics(b Build, routes, codes []string) *Metrics {
 		Namespace: "fenceproxy", Name: "keys_purged_total",
 		Help: "Keys forgotten after their retention; a later write under one is a new write.",
 	})
+	reloads := counters("config_reloads_total", "Reloads of the configuration, by result: ok or refused.", "result")
+	for i, result := range []string{"refused", "ok"} {
+		m.reloads[i] = reloads.WithLabelValues(result)
+	}
 	leases := counters("lease_operations_total", "Calls of the lease API, by result.", "operation", "result")
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: "fenceproxy", Name: "build_info", Help: "Always 1; the labels say which program runs.",
@@ -73,8 +80,8 @@ func NewMetrics(b Build, routes, codes []string) *Metrics {
 	info.Set(1)
 
 	m.registry.MustRegister(
-		m.writes, m.rejections, m.outcomes, m.takeovers, m.inFlight,
-		m.request, m.admission, m.upstream, m.takeoverWait, m.storage, m.batch, m.purged, leases, info,
+		m.writes, m.rejections, m.would, m.outcomes, m.takeovers, m.inFlight,
+		m.request, m.admission, m.upstream, m.takeoverWait, m.storage, m.batch, m.purged, reloads, leases, info,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -169,6 +176,15 @@ func (m *Metrics) ObserveUnknown(read func() (n, oldestSeconds float64)) {
 
 // KeysPurged counts keys that were forgotten after their retention: a later write under one of them is a new write.
 func (m *Metrics) KeysPurged(n int) { m.purged.Add(float64(n)) }
+
+// Reload counts a reload of the configuration that took effect, or was refused.
+func (m *Metrics) Reload(ok bool) {
+	if ok {
+		m.reloads[1].Inc()
+	} else {
+		m.reloads[0].Inc()
+	}
+}
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "fenceproxy", Name: name, Help: help}, labels)

@@ -23,6 +23,7 @@ func testMetrics() *Metrics {
 const golden = `
 fenceproxy_admission_duration_seconds HISTOGRAM route=orders|payments
 fenceproxy_build_info GAUGE commit=abc goversion=go1.26.8 version=1.2.3
+fenceproxy_config_reloads_total COUNTER result=ok|refused
 fenceproxy_in_flight GAUGE route=orders|payments
 fenceproxy_jobs GAUGE
 fenceproxy_keys_purged_total COUNTER
@@ -36,6 +37,7 @@ fenceproxy_store_duration_seconds HISTOGRAM engine=badger operation=commit
 fenceproxy_takeover_wait_seconds HISTOGRAM route=orders|payments
 fenceproxy_takeovers_total COUNTER route=orders|payments
 fenceproxy_upstream_duration_seconds HISTOGRAM route=orders|payments
+fenceproxy_would_refuse_total COUNTER code=no-route|other|stale-generation route=orders|payments
 fenceproxy_writes_total COUNTER decision=forwarded|refused|replayed route=orders|payments
 `
 
@@ -72,6 +74,8 @@ func TestEachCallMovesItsOwnSeries(t *testing.T) {
 	r.Finished(Decision(9), 1, "") // counted nowhere, and no panic
 	r.Rejected("stale-generation")
 	r.Rejected("never-heard-of")
+	r.WouldRefuse("no-route")
+	r.WouldRefuse("never-heard-of")
 	r.Outcome(NotSent)
 	r.Outcome(Outcome(9))
 	r.Admission(0.5, "")
@@ -86,6 +90,7 @@ func TestEachCallMovesItsOwnSeries(t *testing.T) {
 	m.StoreOperation("etcd", "load", 0.1)
 	m.StoreOperation("cassandra", "DROP TABLE", 0.1)
 	m.StoreBatch(17)
+	m.Reload(true)
 
 	got := values(t, m)
 	want := map[string]float64{
@@ -94,6 +99,8 @@ func TestEachCallMovesItsOwnSeries(t *testing.T) {
 		"fenceproxy_request_duration_seconds{replayed,payments}": 0.25,
 		"fenceproxy_rejections_total{stale-generation,payments}": 1,
 		"fenceproxy_rejections_total{other,payments}":            1,
+		"fenceproxy_would_refuse_total{no-route,payments}":       1,
+		"fenceproxy_would_refuse_total{other,payments}":          1,
 		"fenceproxy_outcomes_total{not-sent,payments}":           1,
 		"fenceproxy_admission_duration_seconds{payments}":        0.5,
 		"fenceproxy_upstream_duration_seconds{payments}":         0.75,
@@ -108,6 +115,7 @@ func TestEachCallMovesItsOwnSeries(t *testing.T) {
 		"fenceproxy_store_batch_size{}":                          17,
 		"fenceproxy_leases_held{}":                               3,
 		"fenceproxy_jobs{}":                                      5,
+		"fenceproxy_config_reloads_total{ok}":                    1,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("series that are not zero:\n%v\nwant\n%v", got, want)

@@ -11,6 +11,8 @@ type Route struct {
 
 	rejections map[string]prometheus.Counter // by code; read only
 	rejected   prometheus.Counter            // a code that is not on the list
+	would      map[string]prometheus.Counter // the same of refusals that were only reported
+	wouldOther prometheus.Counter
 
 	admission, upstream observer
 	inFlight            prometheus.Gauge
@@ -22,6 +24,8 @@ func newRoute(m *Metrics, name string) *Route {
 	r := &Route{
 		rejections:   make(map[string]prometheus.Counter, len(m.codes)),
 		rejected:     m.rejections.WithLabelValues(name, other),
+		would:        make(map[string]prometheus.Counter, len(m.codes)),
+		wouldOther:   m.would.WithLabelValues(name, other),
 		admission:    observe(m.admission, name),
 		upstream:     observe(m.upstream, name),
 		inFlight:     m.inFlight.WithLabelValues(name),
@@ -37,6 +41,7 @@ func newRoute(m *Metrics, name string) *Route {
 	}
 	for _, code := range m.codes {
 		r.rejections[code] = m.rejections.WithLabelValues(name, code)
+		r.would[code] = m.would.WithLabelValues(name, code)
 	}
 	return r
 }
@@ -57,6 +62,16 @@ func (r *Route) Rejected(code string) {
 	c := r.rejections[code]
 	if c == nil {
 		c = r.rejected
+	}
+	c.Inc()
+}
+
+// WouldRefuse counts a write that was forwarded though its route's fence would have refused it, by the code. A code that
+// was not given to NewMetrics counts as "other".
+func (r *Route) WouldRefuse(code string) {
+	c := r.would[code]
+	if c == nil {
+		c = r.wouldOther
 	}
 	c.Inc()
 }

@@ -73,6 +73,13 @@ func (s *Span) SetFence(jobID string, generation, floor uint64, decision, reason
 	s.span.SetAttributes(attributes...)
 }
 
+// SetWouldRefuse records the code of a refusal that was only reported. An empty one is left out.
+func (s *Span) SetWouldRefuse(code string) {
+	if s != nil && code != "" && s.span.IsRecording() {
+		s.span.SetAttributes(attribute.String("fence.would_refuse", code))
+	}
+}
+
 // SetStatus records the HTTP status that was sent (a server span) or received (an upstream span). A 5xx marks the span
 // as failed, and so does a 4xx on an upstream span, as the HTTP conventions ask: a refusal is no fault of the server.
 func (s *Span) SetStatus(code int) {

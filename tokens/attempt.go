@@ -137,7 +137,12 @@ func (j *job) overtake(floor Generation) (cut []Cutter) {
 // refused before its body is read, and has it cut when it becomes stale meanwhile.
 // Nothing waits for it. End it with Unwatch or Admit. The error is a *Refusal or
 // wraps ErrStoreUnavailable.
-func (a *Authority) Watch(ctx context.Context, at *Attempt) error {
+func (a *Authority) Watch(ctx context.Context, at *Attempt) (err error) {
+	defer func() {
+		if err != nil {
+			a.forget(at.Job)
+		}
+	}()
 	checkedLive := false
 	for {
 		s := a.shardOf(at.Job)
@@ -167,15 +172,36 @@ func (a *Authority) Watch(ctx context.Context, at *Attempt) error {
 
 // Unwatch ends a Watch. It may be called more than once.
 func (a *Authority) Unwatch(at *Attempt) {
+	if a.unwatch(at) {
+		a.forget(at.Job)
+	}
+}
+
+// unwatch reports whether the attempt was watching.
+func (a *Authority) unwatch(at *Attempt) bool {
 	if at.shard == nil {
-		return
+		return false
 	}
 	at.shard.mu.Lock()
-	if at.stage == stageWatching {
-		at.stage = stageNone
-		at.job.watchers.remove(at)
+	defer at.shard.mu.Unlock()
+	if at.stage != stageWatching {
+		return false
 	}
-	at.shard.mu.Unlock()
+	at.stage = stageNone
+	at.job.watchers.remove(at)
+	return true
+}
+
+// forget drops what was made in memory for a write that came to nothing, if the store has
+// never heard of its job. Anybody can make up ids.
+func (a *Authority) forget(key Job) {
+	s := a.shardOf(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[key]; j != nil {
+		j.unwanted = true
+		s.drop(j)
+	}
 }
 
 // judgeStored judges by the store's record and time, without changing anything.
@@ -216,9 +242,29 @@ func (a *Authority) staleOr(at *Attempt, err error) error {
 // Settle whatever happens. After an error it is not: a *Refusal, one that wraps
 // ErrStoreUnavailable, or the cause of ctx when that ended first.
 func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
-	a.Unwatch(at)
+	a.unwatch(at)
+	return a.admit(ctx, at, true)
+}
+
+// Ready is Admit without the registration, for a write whose body is held back until
+// its fence has said yes (RFC 9110, section 10.1.1): it raises the floor, judges the key
+// as far as that goes without the body, and waits until no older attempt is left. After
+// nil, or ErrAlreadyApplied, which stands only if the body is the same, receive the body
+// and call Admit, which decides afresh; what was waited here is not waited again.
+func (a *Authority) Ready(ctx context.Context, at *Attempt) error {
+	return a.admit(ctx, at, false)
+}
+
+// admit is Admit, or with register unset Ready.
+func (a *Authority) admit(ctx context.Context, at *Attempt, register bool) (err error) {
+	defer func() {
+		if err != nil {
+			a.forget(at.Job)
+		}
+	}()
 	s := a.shardOf(at.Job)
 	var started time.Time
+	waited := at.Waited
 	checkedLive, checkedKey := false, false
 	for {
 		s.mu.Lock()
@@ -249,7 +295,7 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 			}
 			continue
 		}
-		if j.attempts.n-j.older+j.waiting+j.starting >= a.opt.MaxPerJob {
+		if j.attempts.n-j.older+j.waiting+j.starting >= int(a.mostPerJob.Load()) {
 			ref := &Refusal{Err: ErrOverloaded, Floor: j.rec.floorFrom(a.base)}
 			s.mu.Unlock()
 			return ref
@@ -258,8 +304,19 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 		if j.before && a.opt.RestartLinger > 0 {
 			quiet = time.Until(a.quietUntil)
 		}
+		if at.durable() && !checkedKey && (!register || j.older > 0 || quiet > 0) {
+			// The key is judged before older attempts are waited for.
+			s.mu.Unlock()
+			if err := a.checkKey(ctx, at); err != nil {
+				return err
+			}
+			checkedKey = true
+			continue
+		}
 		if j.older == 0 && quiet <= 0 {
-			if !at.durable() {
+			if !register {
+				s.mu.Unlock()
+			} else if !at.durable() {
 				at.register(s, j)
 				s.mu.Unlock()
 			} else {
@@ -279,28 +336,19 @@ func (a *Authority) Admit(ctx context.Context, at *Attempt) error {
 				}
 			}
 			if !started.IsZero() {
-				at.Waited = time.Since(started)
+				at.Waited = waited + time.Since(started)
 			}
 			return nil
-		}
-		if at.durable() && !checkedKey {
-			// The key is judged before older attempts are waited for.
-			s.mu.Unlock()
-			if err := a.checkKey(ctx, at); err != nil {
-				return err
-			}
-			checkedKey = true
-			continue
 		}
 		// Older attempts live. Wait for them without holding a place.
 		if started.IsZero() {
 			started = time.Now()
 		}
-		left := at.TakeoverWait - time.Since(started)
+		left := at.TakeoverWait - waited - time.Since(started)
 		if left <= 0 {
 			ref := &Refusal{Err: ErrTakeoverPending, Floor: j.rec.floorFrom(a.base)}
 			s.mu.Unlock()
-			at.Waited = time.Since(started)
+			at.Waited = waited + time.Since(started)
 			return ref
 		}
 		if j.older == 0 {

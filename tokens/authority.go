@@ -64,6 +64,8 @@ type Authority struct {
 	failed atomic.Pointer[error]
 
 	jobs, held atomic.Int64
+	// mostPerJob is Options.MaxPerJob as it is now.
+	mostPerJob atomic.Int64
 
 	// boot and attempts name the attempts of keyed writes; live holds those that
 	// this process has not lost track of.
@@ -93,6 +95,9 @@ type job struct {
 	// a goroutine is serving it.
 	queue []*operation
 	busy  bool
+	// unwanted tells that whoever made the job wants it no more; it is dropped if
+	// the store does not know it.
+	unwanted bool
 
 	// attempts in flight, and watchers: writes whose body is still being
 	// received. older counts the attempts below the floor.
@@ -137,6 +142,7 @@ func NewAuthority(ctx context.Context, s Store, opt Options) (*Authority, error)
 		seed:       maphash.MakeSeed(),
 		quietUntil: time.Now().Add(opt.RestartLinger),
 	}
+	a.mostPerJob.Store(int64(opt.MaxPerJob))
 	for i := range a.shards {
 		a.shards[i].jobs = make(map[Job]*job)
 	}
@@ -157,6 +163,9 @@ func (a *Authority) Err() error {
 	return nil
 }
 
+// SetMaxPerJob changes Options.MaxPerJob; n is at least 1. Writes that were admitted stay.
+func (a *Authority) SetMaxPerJob(n int) { a.mostPerJob.Store(int64(n)) }
+
 // Info describes the store.
 func (a *Authority) Info() Info { return a.info }
 
@@ -174,6 +183,7 @@ func (a *Authority) shardOf(key Job) *shard {
 // job returns the job, made if need be. The shard is locked.
 func (s *shard) job(key Job, most int) *job {
 	if j := s.jobs[key]; j != nil {
+		j.unwanted = false
 		return j
 	}
 	if len(s.jobs) >= most {
@@ -196,6 +206,14 @@ func (s *shard) evict() {
 				return
 			}
 		}
+	}
+}
+
+// drop forgets a job that forget was asked for, once nothing of it is under way. The shard
+// is locked.
+func (s *shard) drop(j *job) {
+	if j.unwanted && j.version == 0 && j.idle() && s.jobs[j.key] == j {
+		delete(s.jobs, j.key)
 	}
 }
 
@@ -316,6 +334,7 @@ func (a *Authority) serveMine(s *shard, j *job) {
 		go a.serve(s, j)
 	} else {
 		j.busy = false
+		s.drop(j)
 	}
 	s.mu.Unlock()
 }
@@ -327,6 +346,7 @@ func (a *Authority) serveBatch(s *shard, j *job) bool {
 	batch := j.batch()
 	if len(batch) == 0 {
 		j.busy = false
+		s.drop(j)
 		s.mu.Unlock()
 		return false
 	}

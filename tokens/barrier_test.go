@@ -271,6 +271,10 @@ func TestAJobHasALimitOfWritesInFlightOrWaiting(t *testing.T) {
 		other := newWrite(tokens.Job{ID: "another job"}, 1)
 		p.admitLater(other).answered(t, nil, 0)
 		p.refused(7, tokens.ErrStaleGeneration) // judged before the limit
+		p.SetMaxPerJob(3)
+		third := p.admitLater(newWrite(j1, 8))
+		third.waiting(t)
+		p.refused(8, tokens.ErrOverloaded)
 		p.Settle(&first.Attempt, tokens.Applied)
 	})
 }

@@ -223,35 +223,6 @@ func (a *Authority) lost(w WriteRecord) WriteRecord {
 	return w
 }
 
-// Writes lists keyed writes, only those in the given state unless it is empty. The error
-// wraps ErrStoreUnavailable.
-func (a *Authority) Writes(ctx context.Context, q WritesQuery, state WriteState) ([]ListedWrite, error) {
-	var out []ListedWrite
-	limit := q.Limit
-	if limit <= 0 {
-		return nil, nil
-	}
-	for {
-		page, err := a.store.ListWrites(ctx, q)
-		if err != nil {
-			return nil, fmt.Errorf("%w: list writes: %w", ErrStoreUnavailable, err)
-		}
-		for _, l := range page {
-			q.After = l
-			l.Record = a.lost(l.Record)
-			if l.hidden() || state != "" && l.Record.State != state {
-				continue
-			}
-			if out = append(out, l); len(out) == limit {
-				return out, nil
-			}
-		}
-		if len(page) < q.Limit {
-			return out, nil
-		}
-	}
-}
-
 // Resolve records what an operator found out about a write whose outcome is unknown. The
 // error is a *Refusal (ErrWriteInProgress, ErrWriteSettled), wraps ErrWriteNotFound or
 // ErrStoreUnavailable, or is the cause of ctx. retention is in milliseconds.

@@ -1,6 +1,7 @@
 package tokens_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,4 +146,68 @@ func TestWritesThatWaitForALiveLeaseDoNotPollTheStore(t *testing.T) {
 	quiet.until(func() bool { loads, _ := p.store.Counts(); return loads > quiet.before })
 	p.Settle(&older.Attempt, tokens.Applied)
 	quiet.until(func() bool { return admitted[0].done.Load() && admitted[1].done.Load() && admitted[2].done.Load() })
+}
+
+// Whoever holds its body back until it is told to go on is judged first, and registered
+// only by its admission.
+func TestAWriteThatIsReadyHasRaisedTheFloorAndIsNotRegistered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, tokens.Options{})
+		old := p.sent(7)
+		ready := newWrite(j1, 8)
+		ready.TakeoverWait = 10 * time.Second
+		l := background(func() error { return p.Ready(t.Context(), &ready.Attempt) })
+		time.Sleep(6 * time.Second)
+		l.waiting(t)
+		p.refused(7, tokens.ErrStaleGeneration)
+		p.Settle(&old.Attempt, tokens.Applied)
+		l.answered(t, nil, 6*time.Second)
+		if p.inFlight() != 0 {
+			t.Error("it is registered")
+		}
+		if ready.Waited != 6*time.Second {
+			t.Errorf("waited %s", ready.Waited)
+		}
+		p.admitLater(ready).answered(t, nil, 0)
+		if ready.Waited != 6*time.Second {
+			t.Errorf("waited %s in all", ready.Waited)
+		}
+	})
+}
+
+func TestAReadyWriteIsJudgedByItsKeyWithoutStartingIt(t *testing.T) {
+	p := start(t, tokens.Options{})
+	first := p.begin(keyed(7, "k"))
+	wantErr(t, p.Ready(t.Context(), &keyed(7, "k").Attempt), tokens.ErrWriteInProgress)
+	p.finish(first, applied())
+	wantErr(t, p.Ready(t.Context(), &keyed(7, "k").Attempt), tokens.ErrAlreadyApplied)
+	if err := p.Ready(t.Context(), &keyed(7, "free").Attempt); err != nil {
+		t.Fatal(err)
+	}
+	p.finish(p.begin(keyed(7, "free")), applied()) // it was not taken
+}
+
+// Anybody can make up ids of jobs.
+func TestARefusedWriteOfAJobThatNobodyKnowsLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, tokens.Options{})
+		p.admit(7)
+		for i := range 1000 {
+			w := newWrite(tokens.Job{ID: fmt.Sprintf("made-up-%d", i)}, 3)
+			w.IssuedOnly = i%3 == 0
+			err := p.Watch(t.Context(), &w.Attempt)
+			if w.IssuedOnly {
+				wantErr(t, err, tokens.ErrUnknownJob)
+				wantErr(t, p.Admit(t.Context(), &w.Attempt), tokens.ErrUnknownJob)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			p.Unwatch(&w.Attempt) // its body never came
+		}
+		synctest.Wait()
+		if n := p.Remembered(); n != 1 {
+			t.Errorf("%d jobs are in memory, want the one that there is", n)
+		}
+		p.admit(8)
+	})
 }

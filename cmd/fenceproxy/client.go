@@ -30,6 +30,7 @@ const (
 
 // apiFlags are the flags of every command that speaks to a running proxy.
 type apiFlags struct {
+	credentials
 	control string
 	json    bool
 }
@@ -41,13 +42,15 @@ func (f *apiFlags) add(cmd *cobra.Command) {
 		control = defaultControl
 	}
 	cmd.PersistentFlags().StringVar(&f.control, "control", control, "URL of the control listener; $"+controlEnv+" sets the default")
+	f.credentials.add(cmd.PersistentFlags())
 	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "print the API's own JSON")
 }
 
 // client calls the API of a running proxy.
 type client struct {
-	base string
-	http *http.Client
+	base  string
+	http  *http.Client
+	token func() (string, error)
 }
 
 // client returns the client for the flags. Close it.
@@ -56,12 +59,16 @@ func (f *apiFlags) client() (*client, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("--control %q is not a URL such as %s", f.control, defaultControl)
 	}
+	secure, err := f.tls()
+	if err != nil {
+		return nil, err
+	}
 	c := &http.Client{
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment},
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure},
 		Timeout:       clientTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return &client{base: strings.TrimRight(f.control, "/"), http: c}, nil
+	return &client{base: strings.TrimRight(f.control, "/"), http: c, token: f.token()}, nil
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }
@@ -93,6 +100,13 @@ func (c *client) post(ctx context.Context, path string, in, out any) ([]byte, er
 }
 
 func (c *client) do(req *http.Request, out any) ([]byte, error) {
+	token, err := c.token()
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var u *url.Error
@@ -130,6 +144,9 @@ func refusalOf(p wire.Problem) error { return &apiError{p} }
 // Error returns the detail, which says what to do, and the code to look up.
 func (e *apiError) Error() string {
 	s := fmt.Sprintf("%s (%s)", e.problem.Detail, e.problem.Code)
+	if e.problem.Code == wire.CodeUnauthenticated.Name {
+		s += "; this command takes them from --token-file, $" + tokenEnv + ", or --cert-file and --key-file"
+	}
 	if e.problem.RetryAfter > 0 {
 		s += fmt.Sprintf("; try again in %v", e.problem.RetryAfter)
 	}

@@ -2,16 +2,22 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/config"
 	"github.com/fenceproxy/fenceproxy/control"
+	"github.com/fenceproxy/fenceproxy/internal/auth"
+	"github.com/fenceproxy/fenceproxy/internal/certs"
+	"github.com/fenceproxy/fenceproxy/internal/listen"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/proxy"
 	"github.com/fenceproxy/fenceproxy/telemetry"
@@ -19,8 +25,8 @@ import (
 )
 
 const (
-	// headTimeout bounds the reception of a request's head, keepTimeout an idle
-	// connection from a caller.
+	// headTimeout bounds the reception of a request's head on the control listener,
+	// keepTimeout an idle connection to it.
 	headTimeout = 10 * time.Second
 	keepTimeout = 120 * time.Second
 	// closeTimeout bounds each step of the shutdown that comes after the drain.
@@ -32,14 +38,22 @@ var errDraining = errors.New("the proxy is draining")
 // daemon is the running proxy. It is built in order and stopped in order; both orders
 // have reasons, which stand where they happen.
 type daemon struct {
-	cfg         *config.Config
+	cfg         atomic.Pointer[config.Config] // that is in effect
 	log         *slog.Logger
+	level       *slog.LevelVar // of log
+	metrics     *telemetry.Metrics
 	stopTraces  func(context.Context) error
 	store       tokens.Store
 	authority   *tokens.Authority
 	proxy       *proxy.Proxy
+	reloading   sync.Mutex
+	senders     *senders // under reloading
+	api         swap     // the control listener's handler
+	principals  *auth.Current
 	data        *http.Server
 	control     *http.Server
+	dataTLS     *certs.Listener // nil for plain HTTP
+	controlTLS  *certs.Listener // nil for plain HTTP
 	dataLn      net.Listener
 	controlLn   net.Listener
 	sweeper     *sweeper
@@ -47,14 +61,27 @@ type daemon struct {
 	controlDone chan struct{}
 }
 
-// newDaemon opens the store and both listeners. Nothing is served before start.
-func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
-	d := &daemon{cfg: cfg, log: log}
+// newDaemon opens the store and both listeners. Nothing is served before start. level is
+// log's, and follows the configuration.
+func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *daemon, err error) {
+	d := &daemon{log: log, level: level, principals: &auth.Current{}}
+	d.cfg.Store(cfg)
 	defer func() {
 		if err != nil {
 			d.release()
 		}
 	}()
+	files, err := readMaterial(cfg, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	files.warn(log)
+	who, err := principalsOf(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.principals.Swap(who)
+	warnOfOpenDoors(cfg, log)
 	names := []string{proxy.NoRoute}
 	for _, r := range cfg.Routes {
 		names = append(names, r.Name)
@@ -63,7 +90,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 	for _, c := range wire.Codes() {
 		codes = append(codes, c.Name)
 	}
-	metrics := telemetry.NewMetrics(buildInfo(), names, codes)
+	d.metrics = telemetry.NewMetrics(buildInfo(), names, codes)
 	tracer, stopTraces, err := telemetry.NewTracer(ctx, cfg.Telemetry.Traces, os.Getenv, buildInfo())
 	if err != nil {
 		return nil, fmt.Errorf("start traces: %w", err)
@@ -73,7 +100,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 
 	// The store comes before the listeners: a second process on the same
 	// directory must end here, not steal the port first.
-	if d.store, err = openStore(cfg, metrics, log); err != nil {
+	if d.store, err = openStore(cfg, d.metrics, log); err != nil {
 		return nil, err
 	}
 	d.authority, err = tokens.NewAuthority(ctx, d.store, tokens.Options{
@@ -84,47 +111,65 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *da
 	if err != nil {
 		return nil, err
 	}
-	metrics.Observe(
+	d.metrics.Observe(
 		func() float64 { return float64(d.authority.Held()) },
 		func() float64 { return float64(d.authority.Jobs()) },
 	)
-	routes, err := proxyRoutes(cfg)
+	d.senders = newSenders(nil)
+	routes, err := proxyRoutes(cfg, files, d.senders)
 	if err != nil {
 		return nil, err
 	}
 	d.proxy, err = proxy.New(proxy.Options{
 		Authority: d.authority, Routes: routes, Headers: proxy.Headers(cfg.Headers),
-		MaxInFlight: cfg.Limits.MaxInFlight, Metrics: metrics, Tracer: tracer, Logger: log,
+		Principals: d.principals, MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	metrics.ObserveUnknown(newUnknownGauge(d.authority).read)
-	api := control.New(control.Options{
-		Authority: d.authority, Metrics: metrics, Logger: log,
-		MinTTL: cfg.Leases.MinTTL, MaxTTL: cfg.Leases.MaxTTL, Ready: d.ready,
-		Retention: cfg.Defaults.Idempotency.Retention,
-	})
-	d.sweeper = newSweeper(d.authority, d.store, metrics, log)
+	d.metrics.ObserveUnknown(newUnknownGauge(d.authority).read)
+	d.api.use(d.controlHandler(cfg))
+	d.sweeper = newSweeper(d.authority, d.store, d.metrics, log)
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
-	d.data = &http.Server{
-		Handler: d.proxy, ErrorLog: errorLog,
-		ReadHeaderTimeout: headTimeout, IdleTimeout: keepTimeout, MaxHeaderBytes: int(cfg.Limits.MaxHeader),
-		// OPTIONS * and everything else is the proxy's to answer.
-		DisableGeneralOptionsHandler: true,
-		BaseContext:                  func(net.Listener) context.Context { return d.proxy.Base() },
+	if files.data != nil {
+		d.dataTLS = certs.NewListener(files.data, tls.RequireAndVerifyClientCert, "h2", "http/1.1")
 	}
+	if files.control != nil {
+		// A bearer token is as good as a certificate there.
+		d.controlTLS = certs.NewListener(files.control, tls.VerifyClientCertIfGiven, "h2", "http/1.1")
+	}
+	dataOptions := listen.Options{MaxHead: int(cfg.Limits.MaxHeader), MaxConns: mostCallers(), Logger: log}
+	if d.dataTLS != nil {
+		dataOptions.TLS = d.dataTLS.Config()
+	}
+	d.data = listen.NewServer(guarded(d.dataTLS, d.proxy), dataOptions)
+	d.data.ErrorLog = errorLog
+	d.data.BaseContext = func(net.Listener) context.Context { return d.proxy.Base() }
 	d.control = &http.Server{
-		Handler: api, ErrorLog: errorLog,
+		Handler: guarded(d.controlTLS, &d.api), ErrorLog: errorLog,
 		ReadHeaderTimeout: headTimeout, IdleTimeout: keepTimeout, MaxHeaderBytes: int(cfg.Limits.MaxHeader),
 	}
-	if d.dataLn, err = net.Listen("tcp", cfg.Listen); err != nil {
+	if d.controlTLS != nil {
+		d.control.TLSConfig = d.controlTLS.Config()
+	}
+	dataLn, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
 		return nil, fmt.Errorf("listen for data: %w", err)
 	}
+	d.dataLn = listen.New(dataLn, dataOptions)
 	if d.controlLn, err = net.Listen("tcp", cfg.Control.Listen); err != nil {
 		return nil, fmt.Errorf("listen for control: %w", err)
 	}
 	return d, nil
+}
+
+// controlHandler is the lease API by a configuration.
+func (d *daemon) controlHandler(cfg *config.Config) http.Handler {
+	return control.New(control.Options{
+		Authority: d.authority, Metrics: d.metrics, Logger: d.log, Principals: d.principals,
+		MinTTL: cfg.Leases.MinTTL, MaxTTL: cfg.Leases.MaxTTL, Ready: d.ready,
+		Retention: cfg.Defaults.Idempotency.Retention,
+	})
 }
 
 // ready tells whether writes can be made durable.
@@ -144,7 +189,11 @@ func (d *daemon) start() <-chan error {
 	d.dataDone, d.controlDone = make(chan struct{}), make(chan struct{})
 	run := func(s *http.Server, ln net.Listener, done chan struct{}) {
 		defer close(done)
-		if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		serve := s.Serve
+		if s.TLSConfig != nil {
+			serve = func(ln net.Listener) error { return s.ServeTLS(ln, "", "") }
+		}
+		if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	}
@@ -158,7 +207,7 @@ func (d *daemon) start() <-chan error {
 func (d *daemon) stop() bool {
 	// First the writes: while they drain, the data listener still answers, so
 	// that balancers see refusals and not resets.
-	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.Drain)
+	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.Load().Drain)
 	clean := d.proxy.Drain(ctx)
 	cancel()
 	shut(d.data)

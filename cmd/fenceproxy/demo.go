@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -148,15 +149,15 @@ func demoDaemon(ctx context.Context, upstream string, errs io.Writer, verbose bo
 		return nil, nil, fmt.Errorf("configure the demo: %w", err)
 	}
 	// The story provokes an unknown outcome, which is a warning.
-	level := "error"
-	if verbose {
-		level = "info"
+	level := new(slog.LevelVar) // info
+	if !verbose {
+		level.Set(slog.LevelError)
 	}
 	log, err := telemetry.NewLogger(errs, level, cfg.Log.Format)
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := newDaemon(ctx, cfg, log)
+	d, err := newDaemon(ctx, cfg, log, level)
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the proxy: %w", err)
 	}

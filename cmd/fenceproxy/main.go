@@ -55,7 +55,7 @@ A lease is temporary ownership, never exactly-once.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServeCommand(), newDemoCommand(), newJobCommand(), newWriteCommand(), newLeaseCommand(), newRunCommand(), newSalvageCommand(), newCheckConfigCommand(),
+	root.AddCommand(newServeCommand(), newDemoCommand(), newJobCommand(), newWriteCommand(), newLeaseCommand(), newRunCommand(), newSalvageCommand(), newCheckConfigCommand(), newTokenCommand(),
 		newVersionCommand())
 	return root
 }

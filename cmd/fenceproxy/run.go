@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,6 +35,7 @@ const (
 
 // runOptions are what the command line of run says.
 type runOptions struct {
+	credentials
 	job, control, proxy, onLost string
 	ttl, wait, grace            time.Duration
 	command                     []string
@@ -87,6 +90,7 @@ completed, 79 if the lease was lost, 125 if this command itself failed, 126 if t
 	f.DurationVar(&o.grace, "grace", defaultGrace, "how long before the end of the lease the program gets TERM; shortened so that a lost renewal costs nothing")
 	f.StringVar(&o.onLost, "on-lost", "", "run this after the lease was lost and the program has ended; split at blanks, without a shell, for at most "+onLostLimit.String())
 	f.StringVar(&o.control, "control", fromEnv(controlEnv, defaultControl), "URL of the control listener; $"+controlEnv+" sets the default")
+	o.credentials.add(f)
 	f.StringVar(&o.proxy, "proxy", fromEnv(proxyEnv, defaultProxy), "URL of the data listener; $"+proxyEnv+" sets the default")
 	return cmd
 }
@@ -171,9 +175,14 @@ func claimFailure(err error) int {
 
 // environment is what the program learns of its lease. The lease id is here and in no argument, where ps shows it.
 func environment(l *leaseclient.Lease, forwarder string) []string {
-	return append(os.Environ(),
+	return append(inherited(),
 		"FENCE_JOB_ID="+l.JobID(), fmt.Sprintf("FENCE_GENERATION=%d", l.Generation()),
 		"FENCE_LEASE="+leaseID(l), "FENCE_PROXY_URL="+forwarder)
+}
+
+// inherited is the environment of a program under run: without the token, which is for claims of any of the caller's jobs.
+func inherited() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, tokenEnv+"=") })
 }
 
 // giveUp is a context for the calls that end a lease. They are not cut short by the end of ctx.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -26,8 +27,8 @@ type forwarder struct {
 	transport *http.Transport
 }
 
-// startForwarder starts a forwarder for one lease. Close it.
-func startForwarder(l *leaseclient.Lease, proxy *url.URL) (*forwarder, error) {
+// startForwarder starts a forwarder for one lease; secure is for a proxy at https, and may be nil. Close it.
+func startForwarder(l *leaseclient.Lease, proxy *url.URL, secure *tls.Config) (*forwarder, error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start forwarder: %w", err)
@@ -37,7 +38,7 @@ func startForwarder(l *leaseclient.Lease, proxy *url.URL) (*forwarder, error) {
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
 	transport := &http.Transport{
-		Protocols: &http1, DisableCompression: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second,
+		Protocols: &http1, TLSClientConfig: secure, DisableCompression: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second,
 		ExpectContinueTimeout: time.Second,
 	}
 	quiet := log.New(io.Discard, "", 0) // the program is told; its requests are nobody else's business

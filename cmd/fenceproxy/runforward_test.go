@@ -34,7 +34,7 @@ func forwardTo(t *testing.T, proxy string) (*forwarder, *leaseclient.Lease) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := startForwarder(l, u)
+	f, err := startForwarder(l, u, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

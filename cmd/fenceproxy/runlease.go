@@ -59,7 +59,15 @@ func (w *wrapping) run(ctx context.Context) error {
 	if err != nil {
 		return w.fail(exitOwn, err)
 	}
-	client, err := leaseclient.New(leaseclient.Config{Endpoint: w.control, TTL: w.ttl, Margin: margin(w.ttl), Drain: endLimit / 2})
+	secure, err := w.tls()
+	if err != nil {
+		return w.fail(exitOwn, err)
+	}
+	token := w.token()
+	if _, err := token(); err != nil {
+		return w.fail(exitOwn, err) // later it is waited for
+	}
+	client, err := leaseclient.New(leaseclient.Config{Endpoint: w.control, TTL: w.ttl, Margin: margin(w.ttl), Drain: endLimit / 2, TokenSource: token, TLS: secure})
 	if err != nil {
 		return w.fail(exitOwn, err)
 	}
@@ -77,7 +85,7 @@ func (w *wrapping) run(ctx context.Context) error {
 		}
 		return w.fail(claimFailure(err), err)
 	}
-	code, lost := w.under(ctx, l, func() (*forwarder, error) { return startForwarder(l, proxy) }, path, signals)
+	code, lost := w.under(ctx, l, func() (*forwarder, error) { return startForwarder(l, proxy, secure) }, path, signals)
 	if lost {
 		return exitCode(exitLost) // what is left to release runs out by itself; the network may be gone
 	}
@@ -216,7 +224,7 @@ func (w *wrapping) lost(ctx context.Context, l *leaseclient.Lease, cause error) 
 		return
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), "FENCE_JOB_ID="+l.JobID(), fmt.Sprintf("FENCE_GENERATION=%d", l.Generation()), "FENCE_LOST="+cause.Error())
+	cmd.Env = append(inherited(), "FENCE_JOB_ID="+l.JobID(), fmt.Sprintf("FENCE_GENERATION=%d", l.Generation()), "FENCE_LOST="+cause.Error())
 	cmd.Stdout, cmd.Stderr = w.stdout, w.stderr
 	c, err := startChild(cmd)
 	if err != nil {

@@ -22,28 +22,36 @@ func newServeCommand() *cobra.Command {
 		Long: `serve runs the proxy until SIGTERM or SIGINT, then finishes what is in flight.
 
 With --upstream alone it needs no file: one route for every path, the embedded store,
-data on 127.0.0.1:8080 and the lease API on 127.0.0.1:8081.`,
+data on 127.0.0.1:8080 and the lease API on 127.0.0.1:8081.
+
+SIGHUP reads the file again, and the files that it names. What is at fault, or needs a
+restart, is logged, and the running configuration stays.`,
 		Example: `  fenceproxy serve --upstream http://127.0.0.1:9000
   fenceproxy serve --config fenceproxy.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			env := os.Environ()
-			for name, value := range map[string]string{
+			env := flagsBefore(os.Environ(), map[string]string{
 				"FENCEPROXY_LISTEN": listen, "FENCEPROXY_CONTROL_LISTEN": control, "FENCEPROXY_STORE_BADGER_DIR": data,
-			} {
-				if value != "" {
-					env = append(env, name+"="+value)
+			})
+			load := func() (*config.Config, error) { return loadConfig(file, upstream, env) }
+			cfg, err := load()
+			if err != nil {
+				return err
+			}
+			level := new(slog.LevelVar)
+			level.Set(logLevel(cfg))
+			log, err := telemetry.NewLogger(cmd.OutOrStdout(), level, cfg.Log.Format)
+			if err != nil {
+				return err
+			}
+			again := load
+			if file == "" {
+				again = func() (*config.Config, error) {
+					log.Info("started without a file: only the files that FENCEPROXY_ variables name are read again")
+					return load()
 				}
 			}
-			cfg, err := loadConfig(file, upstream, env)
-			if err != nil {
-				return err
-			}
-			log, err := telemetry.NewLogger(cmd.OutOrStdout(), cfg.Log.Level, cfg.Log.Format)
-			if err != nil {
-				return err
-			}
-			return serve(cmd.Context(), cfg, log)
+			return serve(cmd.Context(), cfg, log, level, again)
 		},
 	}
 	f := cmd.Flags()
@@ -56,6 +64,17 @@ data on 127.0.0.1:8080 and the lease API on 127.0.0.1:8081.`,
 	return cmd
 }
 
+// flagsBefore puts the flags that were given before the environment. Of two variables of
+// a name the first one counts, so flags win.
+func flagsBefore(environ []string, flags map[string]string) (all []string) {
+	for name, value := range flags {
+		if value != "" {
+			all = append(all, name+"="+value)
+		}
+	}
+	return append(all, environ...)
+}
+
 func loadConfig(file, upstream string, env []string) (*config.Config, error) {
 	switch {
 	case file != "":
@@ -66,13 +85,30 @@ func loadConfig(file, upstream string, env []string) (*config.Config, error) {
 	return nil, errors.New("serve needs --config FILE or --upstream URL")
 }
 
+// logLevel is the level of a configuration, which has been checked.
+func logLevel(cfg *config.Config) slog.Level {
+	level, err := telemetry.ParseLevel(cfg.Log.Level)
+	if err != nil {
+		return slog.LevelInfo
+	}
+	return level
+}
+
 // serve runs a daemon until a signal, or until ctx ends, and then drains it. A second
-// signal ends the process at once.
-func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
-	d, err := newDaemon(ctx, cfg, log)
+// signal ends the process at once; SIGHUP reloads.
+func serve(ctx context.Context, cfg *config.Config, log *slog.Logger, level *slog.LevelVar, load loader) error {
+	// Before anything else: a SIGHUP that nobody listens to ends the process.
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	defer paceCollector(os.Getenv)()
+	d, err := newDaemon(ctx, cfg, log, level)
 	if err != nil {
 		return err
 	}
+	ended := make(chan struct{})
+	defer close(ended)
+	go d.reloadOn(hup, ended, load)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	failed := d.start()
@@ -80,7 +116,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 		"engine", d.authority.Info().Engine, "version", version)
 	select {
 	case <-ctx.Done():
-		log.Info("draining", "drain_ms", cfg.Drain.Milliseconds())
+		log.Info("draining", "drain_ms", d.cfg.Load().Drain.Milliseconds())
 	case err = <-failed:
 		log.Error("listener failed", "error", err.Error())
 	}

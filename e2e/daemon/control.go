@@ -83,13 +83,17 @@ func (r Reply) Lease() Lease {
 // Control is a client of the lease API. Its methods return what the proxy said, whatever the status, and an error only if no
 // whole answer came. Safe for concurrent use.
 type Control struct {
-	base string
-	http *http.Client
+	base  string
+	token string // none if empty
+	http  *http.Client
 }
 
 // Control makes a client for the process that runs now; after a restart make another.
-func (d *Daemon) Control() *Control {
-	return &Control{base: d.ControlURL(), http: &http.Client{
+func (d *Daemon) Control() *Control { return NewControl(d.ControlURL()) }
+
+// NewControl makes a client for any base URL, for example of something in between.
+func NewControl(base string) *Control {
+	return &Control{base: base, http: &http.Client{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 5 * time.Second},
 	}}
 }
@@ -196,6 +200,9 @@ func (c *Control) Get(ctx context.Context, path string) (Reply, error) {
 }
 
 func (c *Control) do(r *http.Request) (Reply, error) {
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	res, err := c.http.Do(r)
 	if err != nil {
 		return Reply{}, err

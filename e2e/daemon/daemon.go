@@ -27,6 +27,8 @@ type Daemon struct {
 	data   string // path of the directory
 	env    []string
 
+	settings Settings
+
 	mu   sync.Mutex
 	proc *process
 	old  []*logs // of the processes before
@@ -53,11 +55,9 @@ func Start(tb testing.TB, s Settings) *Daemon {
 		}
 	}
 	dir := tb.TempDir()
-	d := &Daemon{tb: tb, binary: s.Binary, env: s.Env,
+	d := &Daemon{tb: tb, binary: s.Binary, env: s.Env, settings: s,
 		config: filepath.Join(dir, "fenceproxy.yaml"), data: filepath.Join(dir, "data")}
-	if err := os.WriteFile(d.config, []byte(s.yaml(d.data)), 0o600); err != nil {
-		tb.Fatalf("write configuration: %v", err)
-	}
+	d.WriteConfig(s.yaml(d.data))
 	tb.Cleanup(d.cleanup)
 	d.Restart()
 	return d

@@ -12,6 +12,7 @@ const Route = "test"
 type Settings struct {
 	Upstream string   // base URL
 	Route    []string // more lines of the route: "takeover: {wait: 1s}"
+	Routes   []string // more routes, each on one line: "{name: other, path: /other, upstream: http://127.0.0.1:1}"
 	Top      []string // more lines of the top level: "drain: 1s"
 	Leases   string   // the value of leases; empty: short times for tests
 
@@ -34,6 +35,9 @@ func (s Settings) yaml(dataDir string) string {
 	fmt.Fprintf(&b, "routes:\n  - name: %s\n    path: /\n    upstream: %s\n", Route, s.Upstream)
 	for _, line := range s.Route {
 		fmt.Fprintf(&b, "    %s\n", line)
+	}
+	for _, line := range s.Routes {
+		fmt.Fprintf(&b, "  - %s\n", line)
 	}
 	return b.String()
 }

@@ -92,6 +92,12 @@ func NewWriter(base string) *Writer {
 	}}
 }
 
+// KeepAlive lets connections be used again.
+func (w *Writer) KeepAlive() *Writer {
+	w.transport.DisableKeepAlives = false
+	return w
+}
+
 // Close drops idle connections.
 func (w *Writer) Close() { w.transport.CloseIdleConnections() }
 

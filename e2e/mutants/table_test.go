@@ -41,7 +41,7 @@ var (
 )
 
 func mutants() []mutant {
-	return slices.Concat(authorityMutants(), proxyMutants(), storeMutants(), keyMutants())
+	return slices.Concat(authorityMutants(), proxyMutants(), storeMutants(), keyMutants(), doorMutants())
 }
 
 func authorityMutants() []mutant {
@@ -93,6 +93,21 @@ func proxyMutants() []mutant {
 		{name: "the exchange does not ask the gate",
 			edits: one("proxy/exchange.go", "return !ex.fenced || ex.attempt.Gate()", "return true"),
 			pkg:   "proxy", test: "TestANewerWriteWaitsForAnOlderOneThatWasSentWhole"},
+		{name: "a caller is told to continue before all was judged",
+			edits: one("proxy/serve.go", `if ex.r.Header["Expect"] != nil && ex.buffers()`, "if false"),
+			pkg:   "proxy", test: "TestTheFloorIsDurableBeforeThe100"},
+		{name: "a tunnel counts as sent whole",
+			edits: one("proxy/exchange.go", "if ex.fenced && !ex.upgrade {", "if ex.fenced {"),
+			pkg:   "proxy", test: "TestATakeoverCutsAWebSocket"},
+		{name: "a tunnel goes on after an abort",
+			edits: one("proxy/send.go", "case s.aborted || s.vetoed || s.over:", "case s.vetoed || s.over:"),
+			pkg:   "proxy", test: "TestNoByteOfATunnelGetsPastAnAbort"},
+		{name: "every upgrade goes through where one is allowed",
+			edits: one("proxy/upgrade.go", "\tcase !isWebSocket(h):\n\t\treturn errNotWebSocket\n", ""),
+			pkg:   "proxy", test: "TestEveryOtherUpgradeIsRefused"},
+		{name: "observing lets through what is not the fence's to refuse",
+			edits: one("proxy/serve.go", "refused != nil && ex.rt.Observe && refused.byFence()", "refused != nil && ex.rt.Observe"),
+			pkg:   "proxy", test: "TestObservingOpensNoDoor"},
 	}
 }
 
@@ -136,7 +151,7 @@ func storeMutants() []mutant {
 
 // wholeMutants are noticed from outside, by the tests of the built program.
 func wholeMutants() []mutant {
-	return append(wholeKeyMutants(), []mutant{
+	return append(append(wholeKeyMutants(), wholeDoorMutants()...), []mutant{
 		{name: "program without the barrier", edits: barrierRemoved,
 			pkg: "e2e", test: "TestTheNewerWriteWaitsForTheOlderOnesAnswer", whole: true},
 		{name: "program without the barrier under load", edits: barrierRemoved,

@@ -205,7 +205,8 @@ func (h *http2Sender) exchange(c *http2Conn, req *http.Request, s *Send, u *uplo
 	if !s.moveTo(c.gateConn) {
 		return nil, errSentBefore
 	}
-	ctx, cancel := context.WithCancel(req.Context())
+	parent := req.Context()
+	ctx, cancel := context.WithCancel(parent)
 	req = req.WithContext(ctx)
 	if u != nil {
 		req.Body = u
@@ -223,6 +224,11 @@ func (h *http2Sender) exchange(c *http2Conn, req *http.Request, s *Send, u *uplo
 		cancel()
 		u.stop()
 		return nil, fmt.Errorf("read reply: %w", err)
+	}
+	if req.Method == http.MethodHead {
+		context.AfterFunc(parent, cancel) // nobody closes what is no body
+		res.Body = http.NoBody
+		return res, nil
 	}
 	res.Body = &http2Reply{ReadCloser: res.Body, conn: c, s: s, upload: u, back: back, ctx: ctx, cancel: cancel}
 	return res, nil

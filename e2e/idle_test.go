@@ -1,0 +1,182 @@
+package e2e_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/e2e/daemon"
+)
+
+const (
+	honestWorkers = 4
+	honestWrites  = 1500 // of each, in one measurement
+	// p99Noise is what the machine alone may add to a 99th percentile.
+	p99Noise = 5 * time.Millisecond
+)
+
+// p99 has honest workers write, each with a lease of its own, and returns the 99th percentile of the times.
+func (s *stage) p99(name string) time.Duration {
+	s.Helper()
+	writer := s.proxy.Writer(true)
+	defer writer.Close()
+	took := make([][]time.Duration, honestWorkers)
+	var all sync.WaitGroup
+	for i := range honestWorkers {
+		l := s.claim(fmt.Sprintf("%s-%d", name, i), "A", long)
+		all.Go(func() {
+			for n := range honestWrites {
+				w := write(l, fmt.Sprintf("%s-%d-%d", name, i, n), "")
+				w.Body = make([]byte, 256)
+				began := time.Now()
+				a, err := writer.Send(s.Context(), w)
+				if err != nil || a.Decision() != "forwarded" {
+					s.Errorf("write %s: %v %s", w.ID, err, show(a))
+					return
+				}
+				took[i] = append(took[i], time.Since(began))
+			}
+		})
+	}
+	all.Wait()
+	times := slices.Concat(took...)
+	if len(times) == 0 {
+		s.Fatal("no honest write was served")
+	}
+	slices.Sort(times)
+	return times[len(times)*99/100]
+}
+
+// best is the best of three, for the machine has other work too.
+func (s *stage) best(name string) (least time.Duration) {
+	s.Helper()
+	for i := range 3 {
+		if d := s.p99(fmt.Sprintf("%s-%d", name, i)); least == 0 || d < least {
+			least = d
+		}
+	}
+	return least
+}
+
+// crowdOf opens connections beside each other.
+func (s *stage) crowdOf(n int, open func(c net.Conn) error) []net.Conn {
+	s.Helper()
+	all := make([]net.Conn, n)
+	var group sync.WaitGroup
+	for first := range 8 {
+		group.Go(func() {
+			for i := first; i < n; i += 8 {
+				c, err := net.Dial("tcp", s.proxy.DataAddr())
+				if err == nil {
+					s.Cleanup(func() { _ = c.Close() })
+					err = open(c)
+				}
+				if err != nil {
+					s.Errorf("connection %d: %v", i, err)
+					return
+				}
+				all[i] = c
+			}
+		})
+	}
+	if group.Wait(); s.Failed() {
+		s.FailNow()
+	}
+	return all
+}
+
+// refusedOnce has a connection refused a write, after which it is kept, and idle.
+func refusedOnce(c net.Conn) error {
+	if _, err := io.WriteString(c, "POST /w HTTP/1.1\r\nHost: p\r\nContent-Length: 0\r\n\r\n"); err != nil {
+		return err
+	}
+	res, err := http.ReadResponse(bufio.NewReaderSize(c, 512), nil)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	return err
+}
+
+// TestIdleConnectionsAndSlowUploadsDoNotSlowOthersDown takes the number of idle connections from FENCEPROXY_IDLE, 1,000 by
+// default, and has a tenth as many slow uploads, 2,000 at most. Both processes need a descriptor for each.
+func TestIdleConnectionsAndSlowUploadsDoNotSlowOthersDown(t *testing.T) {
+	n := fromEnv(t, "FENCEPROXY_IDLE", 1000)
+	uploads := min(n/7, 2000)
+	s := open(t, "body: {buffer: 4KiB}")
+	s.up.ForgetHeaders()
+	s.p99("warm")
+	alone := s.best("alone")
+	before := s.burden()
+
+	began := time.Now()
+	fresh := s.crowdOf(n/2, func(net.Conn) error { return nil })
+	atFresh := s.burden()
+	used := s.crowdOf(n-n/2, refusedOnce)
+	atUsed := s.burden()
+	t.Logf("%d idle connections in %v: %.1f KiB each before their first request, %.1f KiB each after it", n, time.Since(began).Round(time.Millisecond),
+		(atFresh.memory-before.memory)/1024/float64(len(fresh)), (atUsed.memory-atFresh.memory)/1024/float64(len(used)))
+
+	l := s.claim("slow", "A", long)
+	limit := 256 // of attempts of one job at a time
+	var leases []daemon.Lease
+	for i := 0; i*limit/2 < uploads; i++ {
+		leases = append(leases, s.claim(fmt.Sprintf("slow-%d", i), "A", long))
+	}
+	var mu sync.Mutex
+	opened := 0
+	slow := s.crowdOf(uploads, func(c net.Conn) error {
+		mu.Lock()
+		l = leases[opened*2/limit]
+		opened++
+		head := spell("PUT /w HTTP/1.1\r\nHost: p\r\n{F}Content-Length: 10000000\r\n\r\n", l, fmt.Sprint("-", opened))
+		mu.Unlock()
+		if _, err := io.WriteString(c, head); err != nil {
+			return err
+		}
+		_, err := c.Write(make([]byte, 8<<10)) // more than is kept in memory, so that it is streamed
+		return err
+	})
+	s.until("all uploads are under way", func() bool {
+		v, err := s.control.Metric(s.soon(), fmt.Sprintf("fenceproxy_in_flight{route=%q}", daemon.Route))
+		return err == nil && int(v) == uploads
+	})
+	atSlow := s.burden()
+	t.Logf("%d slow uploads: %.1f KiB each", uploads, (atSlow.memory-atUsed.memory)/1024/float64(uploads))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // a little of each, all the time
+		defer close(stopped)
+		tick := time.NewTicker(time.Second / time.Duration(max(uploads/4, 1)))
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				if _, err := slow[i%uploads].Write(make([]byte, 100)); err != nil {
+					s.Errorf("a slow upload was ended: %v", err)
+					return
+				}
+			}
+		}
+	}()
+	crowded := s.best("crowded")
+	close(stop)
+	<-stopped
+	t.Logf("99th percentile of honest writes: %v alone, %v beside %d idle connections and %d slow uploads", alone, crowded, n, uploads)
+	if crowded > 2*alone+p99Noise {
+		t.Errorf("the 99th percentile went from %v to %v", alone, crowded)
+	}
+	for _, c := range fresh { // those that were idle for longest are still there
+		if err := refusedOnce(c); err != nil {
+			t.Fatalf("an idle connection was dropped: %v", err)
+		}
+		break
+	}
+}

@@ -1,0 +1,6 @@
+package auth
+
+import "errors"
+
+// ErrTwice tells that two principals have the same name or credential.
+var ErrTwice = errors.New("two principals have it")

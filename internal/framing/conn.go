@@ -1,0 +1,97 @@
+package framing
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+)
+
+// Options of a Conn.
+type Options struct {
+	// MaxHead bounds a request's head, in bytes; DefaultMaxHead if zero. It should be more
+	// than the server's own limit, whose answer says what is wrong.
+	MaxHead int
+	// HTTP2 lets a connection through unjudged that begins with the preface of HTTP/2. Set it
+	// where the server takes that for HTTP/2 too, and nowhere else.
+	HTTP2 bool
+}
+
+// Conn is a connection whose requests are judged while they are read. It must be read by one
+// goroutine at a time, as net/http does; everything else may be called concurrently.
+type Conn struct {
+	net.Conn
+	judge judge
+	// served counts the requests whose handlers asked for a verdict. Requests of one HTTP/1
+	// connection are served one after the other.
+	served uint32
+	free   atomic.Bool // it speaks HTTP no more, or HTTP/2
+}
+
+// NewConn judges what is read from c.
+func NewConn(c net.Conn, opt Options) *Conn {
+	out := &Conn{Conn: c}
+	if out.judge.maxHead = opt.MaxHead; opt.MaxHead == 0 {
+		out.judge.maxHead = DefaultMaxHead
+	}
+	if !opt.HTTP2 {
+		out.judge.begin()
+	}
+	return out
+}
+
+// Read implements net.Conn. After a fault it delivers nothing, and returns the Fault.
+func (c *Conn) Read(p []byte) (int, error) {
+	if c.free.Load() {
+		return c.Conn.Read(p)
+	}
+	if c.judge.state == stateOver {
+		return 0, Fault(c.judge.fault.Load())
+	}
+	n, err := c.Conn.Read(p)
+	if k := c.judge.scan(p[:n]); k < n {
+		if n, err = k, nil; k == 0 {
+			err = Fault(c.judge.fault.Load())
+		}
+	}
+	if c.judge.state == statePass {
+		c.free.Store(true)
+	}
+	return n, err
+}
+
+// Release ends the judging: the connection was taken over from the HTTP server.
+func (c *Conn) Release() { c.free.Store(true) }
+
+// CloseWrite closes our side only, so that what was written reaches a peer that still sends.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Conn.Close()
+}
+
+type connKey struct{}
+
+// NewContext returns a context for the requests of c, for http.Server.ConnContext.
+func NewContext(ctx context.Context, c *Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// Verdict returns the Fault in the head of the request that is being served, or nil. A handler must
+// ask exactly once per request, and before anything else: requests are counted by it. What was
+// not judged has a fault too, so that no way around the judge leads past it. Without a Conn in the
+// context, and on HTTP/2, there is nothing to judge.
+func Verdict(ctx context.Context) error {
+	c, ok := ctx.Value(connKey{}).(*Conn)
+	if !ok || c.free.Load() {
+		return nil
+	}
+	c.served++
+	if c.served <= c.judge.heads.Load() {
+		return nil
+	}
+	if f := Fault(c.judge.fault.Load()); f != noFault {
+		return f
+	}
+	return FaultNotJudged
+}

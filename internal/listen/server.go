@@ -1,0 +1,134 @@
+package listen
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/internal/framing"
+)
+
+const (
+	// headTimeout bounds the reception of a request's head.
+	headTimeout = 10 * time.Second
+	// keepTimeout bounds how long a caller's connection is kept without a request.
+	keepTimeout = 120 * time.Second
+
+	// maxStreams bounds the requests at a time on one connection of HTTP/2.
+	maxStreams = 250
+	// streamWindow and connWindow are how much of the bodies on one connection of HTTP/2 is
+	// taken before somebody reads it, in bytes. An upload that waits for a takeover must not
+	// hold up the others, and a caller must not make the proxy keep much.
+	streamWindow = 256 << 10
+	connWindow   = 2 << 20
+	// pingAfter and pingTimeout find a dead peer on HTTP/2: one that says nothing for this
+	// long is asked, and has to answer.
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
+	// writeStall bounds how long a connection of HTTP/2 takes no byte.
+	writeStall = 60 * time.Second
+)
+
+// NewServer returns a server for the connections of a [Listener] that was made with the same
+// options. Its handler finds Request.TLS set if and only if the request came over TLS, and learns
+// of faults in the framing by framing.Verdict.
+func NewServer(h http.Handler, opt Options) *http.Server {
+	s := &http.Server{
+		Handler:           &front{h},
+		ReadHeaderTimeout: headTimeout,
+		IdleTimeout:       keepTimeout,
+		MaxHeaderBytes:    opt.MaxHead,
+		// OPTIONS * and everything else is the handler's to answer.
+		DisableGeneralOptionsHandler: true,
+		ConnContext:                  connContext,
+		ConnState:                    connState,
+		Protocols:                    new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerStream:     streamWindow,
+			MaxReceiveBufferPerConnection: connWindow,
+			SendPingTimeout:               pingAfter,
+			PingTimeout:                   pingTimeout,
+			WriteByteTimeout:              writeStall,
+		},
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(opt.TLS != nil)
+	// With prior knowledge only. An upgrade to h2c would leave the judge and the fence
+	// behind, and net/http offers none (RFC 9113, section 3.1, has dropped it).
+	s.Protocols.SetUnencryptedHTTP2(opt.TLS == nil)
+	return s
+}
+
+type tlsKey struct{}
+
+// connContext gives the requests of a connection what is known of it.
+func connContext(ctx context.Context, c net.Conn) context.Context {
+	switch c := c.(type) {
+	case *framing.Conn:
+		return framing.NewContext(ctx, c)
+	case *secure:
+		return framing.NewContext(ctx, c.Conn)
+	case *tls.Conn:
+		state := c.ConnectionState()
+		return context.WithValue(ctx, tlsKey{}, &state)
+	}
+	return ctx
+}
+
+// connState follows what a connection is used for.
+func connState(c net.Conn, state http.ConnState) {
+	under := judged(c)
+	if under != nil && state == http.StateHijacked {
+		under.Release()
+	}
+	var tracked net.Conn
+	switch t := c.(type) {
+	case *tls.Conn:
+		tracked = t.NetConn()
+	default:
+		if under == nil {
+			return
+		}
+		if tracked = under.Conn; tracked != nil {
+			if t, ok := tracked.(*tls.Conn); ok {
+				tracked = t.NetConn()
+			}
+		}
+	}
+	if own, ok := tracked.(*conn); ok && (state == http.StateActive || state == http.StateIdle) {
+		own.rest(state == http.StateIdle)
+	}
+}
+
+// judged is the judge of a connection of HTTP/1, or nil.
+func judged(c net.Conn) *framing.Conn {
+	switch c := c.(type) {
+	case *framing.Conn:
+		return c
+	case *secure:
+		return c.Conn
+	}
+	return nil
+}
+
+// front stands before the handler.
+type front struct{ next http.Handler }
+
+// ServeHTTP implements http.Handler.
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.TLS == nil {
+		// net/http believes the scheme that a stream of HTTP/2 claims.
+		if state, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
+			r.TLS = state
+		}
+	}
+	if r.ProtoMajor == 1 && r.Header["Upgrade"] != nil {
+		// What follows is not HTTP, or was not judged. Who takes the connection over
+		// writes his own head.
+		w.Header()["Connection"] = []string{"close"}
+	}
+	f.next.ServeHTTP(w, r)
+}

@@ -1,0 +1,86 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// Why a request as it arrived has more than one reading.
+var (
+	errMethodToken  = errors.New("the method is not a token")
+	errTargetBytes  = errors.New("the request target has a blank or a control byte; percent-encode it")
+	errUserinfo     = errors.New("the request target names a user; send credentials in Authorization")
+	errTargetPath   = errors.New(":path must begin with a slash")
+	errNoHost       = errors.New("the request names no host")
+	errHostBytes    = errors.New("the host has bytes that no host has")
+	errTwoHosts     = errors.New("Host and :authority name different hosts; send :authority only")
+	errLengthHeader = errors.New("Content-Length must be the length of the body, in decimal digits, once")
+	errExpect       = errors.New("the only expectation that can be met is 100-continue, sent once")
+)
+
+// checkArrival refuses what net/http takes and what would not reach an HTTP/1.1 upstream as the
+// same request. Framing has been judged for HTTP/1; a stream of HTTP/2 says the same things in
+// fields of its own, which may hold blanks, and may contradict each other (RFC 9113, sections 8.1.1
+// and 8.3.1). It leaves one name of the host, Request.Host.
+func checkArrival(r *http.Request) error {
+	if !isToken(r.Method) {
+		return errMethodToken
+	}
+	for i := range len(r.RequestURI) {
+		if c := r.RequestURI[i]; c <= ' ' || c == 0x7f {
+			return errTargetBytes
+		}
+	}
+	if r.URL.User != nil {
+		return errUserinfo
+	}
+	if !isHost(r.Host) {
+		return errHostBytes
+	}
+	if e := r.Header["Expect"]; len(e) > 1 || len(e) == 1 && !strings.EqualFold(e[0], "100-continue") {
+		return errExpect
+	}
+	if r.ProtoMajor < 2 {
+		return nil
+	}
+	if r.Method != http.MethodConnect && !strings.HasPrefix(r.RequestURI, "/") {
+		return errTargetPath
+	}
+	if r.Host == "" {
+		return errNoHost
+	}
+	for _, host := range r.Header["Host"] {
+		if !strings.EqualFold(host, r.Host) {
+			return errTwoHosts
+		}
+	}
+	delete(r.Header, "Host") // as on HTTP/1, where r.Host is all there is
+	if cl := r.Header["Content-Length"]; len(cl) > 1 || len(cl) == 1 && cl[0] != strconv.FormatInt(r.ContentLength, 10) {
+		return errLengthHeader
+	}
+	return nil
+}
+
+// isToken reports whether s is a token (RFC 9110, section 5.6.2).
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isHost reports whether every byte of s may stand in a host and port (RFC 3986, section 3.2).
+func isHost(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~!$&'()*+,;=:[]%", c) >= 0) {
+			return false
+		}
+	}
+	return true
+}

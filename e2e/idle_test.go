@@ -116,24 +116,20 @@ func TestIdleConnectionsAndSlowUploadsDoNotSlowOthersDown(t *testing.T) {
 	before := s.burden()
 
 	began := time.Now()
-	fresh := s.crowdOf(n/2, func(net.Conn) error { return nil })
-	atFresh := s.burden()
-	used := s.crowdOf(n-n/2, refusedOnce)
-	atUsed := s.burden()
-	t.Logf("%d idle connections in %v: %.1f KiB each before their first request, %.1f KiB each after it", n, time.Since(began).Round(time.Millisecond),
-		(atFresh.memory-before.memory)/1024/float64(len(fresh)), (atUsed.memory-atFresh.memory)/1024/float64(len(used)))
+	idle := s.crowdOf(n, refusedOnce) // one that has asked for nothing yet would be ended after ten seconds
+	atIdle := s.burden()
+	t.Logf("%d idle connections in %v: %.1f KiB each", n, time.Since(began).Round(time.Millisecond), (atIdle.memory-before.memory)/1024/float64(n))
 
-	l := s.claim("slow", "A", long)
-	limit := 256 // of attempts of one job at a time
+	const perJob = 128 // attempts; the limit is twice as many
 	var leases []daemon.Lease
-	for i := 0; i*limit/2 < uploads; i++ {
+	for i := 0; i*perJob < uploads; i++ {
 		leases = append(leases, s.claim(fmt.Sprintf("slow-%d", i), "A", long))
 	}
 	var mu sync.Mutex
 	opened := 0
 	slow := s.crowdOf(uploads, func(c net.Conn) error {
 		mu.Lock()
-		l = leases[opened*2/limit]
+		l := leases[opened/perJob]
 		opened++
 		head := spell("PUT /w HTTP/1.1\r\nHost: p\r\n{F}Content-Length: 10000000\r\n\r\n", l, fmt.Sprint("-", opened))
 		mu.Unlock()
@@ -148,7 +144,7 @@ func TestIdleConnectionsAndSlowUploadsDoNotSlowOthersDown(t *testing.T) {
 		return err == nil && int(v) == uploads
 	})
 	atSlow := s.burden()
-	t.Logf("%d slow uploads: %.1f KiB each", uploads, (atSlow.memory-atUsed.memory)/1024/float64(uploads))
+	t.Logf("%d slow uploads: %.1f KiB each", uploads, (atSlow.memory-atIdle.memory)/1024/float64(uploads))
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // a little of each, all the time
 		defer close(stopped)
@@ -173,10 +169,9 @@ func TestIdleConnectionsAndSlowUploadsDoNotSlowOthersDown(t *testing.T) {
 	if crowded > 2*alone+p99Noise {
 		t.Errorf("the 99th percentile went from %v to %v", alone, crowded)
 	}
-	for _, c := range fresh { // those that were idle for longest are still there
+	for _, c := range []net.Conn{idle[0], idle[n-1]} {
 		if err := refusedOnce(c); err != nil {
-			t.Fatalf("an idle connection was dropped: %v", err)
+			t.Errorf("an idle connection was dropped: %v", err)
 		}
-		break
 	}
 }

@@ -16,11 +16,11 @@ import (
 // load is what many workers do to a proxy at once, and the notes that they take for the oracle. Workers keep their leases
 // across restarts of the proxy: an old lease in the hand of a worker that does not know better is what the fence is for.
 type load struct {
-	jobs    int
+	jobs int
 	// tireless workers go on when the proxy does not answer: it will be back.
 	tireless bool
-	ttls    []time.Duration
-	workers []*worker
+	ttls     []time.Duration
+	workers  []*worker
 
 	mu      sync.Mutex
 	answers []oracle.Answer

@@ -111,3 +111,63 @@ func pour(c net.Conn, chunked, polite bool) (total int64) {
 		}
 	}
 }
+
+// TestAStaleUploadOverHTTP2IsRefusedUnread does the same on a stream, where a server reads what its windows allow.
+func TestAStaleUploadOverHTTP2IsRefusedUnread(t *testing.T) {
+	t.Parallel()
+	for name, length := range map[string]int64{"with its length": 5 << 30, "of unknown length": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			old := s.claim("job", "A", brief)
+			s.takeOver("job", "B", long)
+			conns := s.up.Accepted()
+			tr := &http.Transport{Protocols: new(http.Protocols)}
+			tr.Protocols.SetUnencryptedHTTP2(true)
+			defer tr.CloseIdleConnections()
+			// The windows of the connection are known after a first request.
+			if res, err := tr.RoundTrip(s.stream(old, 0, http.NoBody)); err != nil || res.StatusCode != 412 {
+				t.Fatalf("the first request: %v %v", res, err)
+			}
+			before, known := s.proxy.Read()
+			res, err := tr.RoundTrip(s.stream(old, length, repeated(1)))
+			if err != nil {
+				t.Fatalf("the caller has no answer: %v", err)
+			}
+			var p daemon.Fields
+			if err := json.NewDecoder(res.Body).Decode(&p); err != nil || res.StatusCode != 412 || res.ProtoMajor != 2 || p["code"] != "stale-generation" {
+				t.Errorf("the answer is %s %s %v: %v", res.Proto, res.Status, p, err)
+			}
+			_ = res.Body.Close()
+			after, last := int64(-1), int64(-1)
+			s.until("the proxy reads no more", func() bool {
+				last = after
+				after, _ = s.proxy.Read()
+				<-time.After(glance)
+				return last >= 0 && after-last < 512 // the runtime wakes itself up by reading, too
+			})
+			t.Logf("the proxy read %d bytes in all", after-before)
+			if most := int64(mostRead + framesAround); known && after-before >= most {
+				t.Errorf("the proxy read %d bytes, want less than %d", after-before, most)
+			}
+			s.unseen("stale")
+			if got := s.up.Accepted(); got != conns {
+				t.Errorf("the upstream has %d connections, had %d", got, conns)
+			}
+		})
+	}
+}
+
+// stream is a stale upload for net/http.
+func (s *stage) stream(l daemon.Lease, length int64, body io.Reader) *http.Request {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.soon(), "PUT", s.proxy.Data()+"/o", body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.ContentLength, r.Header = length, write(l, "stale", "").Head()
+	return r
+}
+
+// framesAround bounds what HTTP/2 needs besides the bytes of a body, in bytes: frames, a head, settings.
+const framesAround = 2 << 10

@@ -66,8 +66,7 @@ func checkArrival(r *http.Request) error {
 // isToken reports whether s is a token (RFC 9110, section 5.6.2).
 func isToken(s string) bool {
 	for i := range len(s) {
-		c := s[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+		if c := s[i]; !alphanumeric(c) && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
 			return false
 		}
 	}
@@ -77,10 +76,13 @@ func isToken(s string) bool {
 // isHost reports whether every byte of s may stand in a host and port (RFC 3986, section 3.2).
 func isHost(s string) bool {
 	for i := range len(s) {
-		c := s[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~!$&'()*+,;=:[]%", c) >= 0) {
+		if c := s[i]; !alphanumeric(c) && strings.IndexByte("-._~!$&'()*+,;=:[]%", c) < 0 {
 			return false
 		}
 	}
 	return true
+}
+
+func alphanumeric(c byte) bool {
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
 }

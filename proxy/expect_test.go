@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strings"
 	"testing"
@@ -212,4 +213,25 @@ func TestAnUpstreamThatAnswersInsteadOfA100HasAnswered(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestA100ComesAfterTheFenceOverHTTP2Too(t *testing.T) {
+	eachHTTP2(t, func(t *testing.T, speak func(*fixture) *caller2) {
+		for name, length := range lengths {
+			u := newUpstream(t, nil)
+			c := speak(newFixture(t, u.URL))
+			c.client.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
+			c.claim("j")
+			c.takeOver("j")
+			for generation, status := range map[string]int{"1": 412, "2": 200} {
+				told := false
+				r := c.request("j", generation, strings.NewReader(strings.Repeat("x", length)))
+				r.Header.Set("Expect", "100-continue")
+				r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{Got100Continue: func() { told = true }}))
+				if got := c.send(r); got.err != nil || got.StatusCode != status || told != (status == 200) {
+					t.Errorf("%s, generation %s: got %v, %v, told to continue: %v", name, generation, got.Response, got.err, told)
+				}
+			}
+		}
+	})
 }

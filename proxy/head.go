@@ -53,7 +53,7 @@ func parsePlainFields(lines string) (_ http.Header, length int64) {
 		var line string
 		line, lines, _ = strings.Cut(lines, "\r\n")
 		name, value, ok := strings.Cut(line, ":")
-		if value = strings.Trim(value, " \t"); !ok || !token(name) || !plainText(value) {
+		if value = strings.Trim(value, " \t"); !ok || !isToken(name) || !plainText(value) {
 			return nil, 0
 		}
 		name = textproto.CanonicalMIMEHeaderKey(name)
@@ -101,15 +101,4 @@ func plainText(s string) bool {
 		}
 	}
 	return true
-}
-
-// token reports whether s is a token (RFC 9110, section 5.6.2).
-func token(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -87,7 +87,7 @@ func TestATunnelThatBreaksOffIsUnknown(t *testing.T) {
 }
 
 func TestASilentTunnelEndsAndATalkingOneDoesNot(t *testing.T) {
-	const idle = 200 * time.Millisecond
+	const idle = 400 * time.Millisecond
 	for name, side := range map[string]string{"neither talks": "", "the caller talks": "caller", "the upstream talks": "upstream"} {
 		t.Run(name, func(t *testing.T) {
 			u := newSocketUpstream(t, nil, nil, func(c *socketConn) error {
@@ -104,9 +104,9 @@ func TestASilentTunnelEndsAndATalkingOneDoesNot(t *testing.T) {
 				talker = (<-u.opened).Conn
 			}
 			if talker != nil {
-				tick := time.NewTicker(idle / 5) // the timeout is what is tested
+				tick := time.NewTicker(idle / 8) // the timeout is what is tested
 				defer tick.Stop()
-				for range 15 {
+				for range 16 {
 					<-tick.C
 					if _, err := talker.Write(frame(opPing, "", false)); err != nil {
 						t.Fatalf("the tunnel has ended: %v", err)

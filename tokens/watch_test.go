@@ -1,7 +1,10 @@
 package tokens_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,4 +213,26 @@ func TestARefusedWriteOfAJobThatNobodyKnowsLeavesNothingBehind(t *testing.T) {
 		}
 		p.admit(8)
 	})
+}
+
+func TestNoRaceLeavesAMadeUpJobBehind(t *testing.T) {
+	p := start(t, tokens.Options{})
+	var all sync.WaitGroup
+	for worker := range 8 {
+		all.Go(func() {
+			for i := range 2000 {
+				w := newWrite(tokens.Job{ID: fmt.Sprintf("made-up-%d-%d", worker/2, i)}, 3) // two for each
+				w.IssuedOnly = true
+				if err := p.Watch(context.Background(), &w.Attempt); !errors.Is(err, tokens.ErrUnknownJob) {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for limit := time.Now().Add(5 * time.Second); p.Remembered() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("%d jobs are still in memory", p.Remembered())
+		}
+	}
 }

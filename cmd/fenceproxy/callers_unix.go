@@ -13,5 +13,5 @@ func mostCallers() int {
 		return 0
 	}
 	n := int(limit.Cur)
-	return n - max(n/8, min(n/2, 64))
+	return n - max(n/20, min(n/2, 64))
 }

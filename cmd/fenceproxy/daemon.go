@@ -29,6 +29,9 @@ const (
 	// keepTimeout an idle connection to it.
 	headTimeout = 10 * time.Second
 	keepTimeout = 120 * time.Second
+	// awayTime is for callers that keep their connections: as long as a busy one is
+	// likely to pause between two requests.
+	awayTime = 250 * time.Millisecond
 	// closeTimeout bounds each step of the shutdown that comes after the drain.
 	closeTimeout = 2 * time.Second
 )
@@ -54,7 +57,7 @@ type daemon struct {
 	control     *http.Server
 	dataTLS     *certs.Listener // nil for plain HTTP
 	controlTLS  *certs.Listener // nil for plain HTTP
-	dataLn      net.Listener
+	dataLn      *listen.Listener
 	controlLn   net.Listener
 	sweeper     *sweeper
 	dataDone    chan struct{}
@@ -210,6 +213,7 @@ func (d *daemon) stop() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.Load().Drain)
 	clean := d.proxy.Drain(ctx)
 	cancel()
+	d.sendAway()
 	shut(d.data)
 	<-d.dataDone
 	// The lease API goes on to the very end, so that workers can renew and
@@ -219,6 +223,23 @@ func (d *daemon) stop() bool {
 	d.sweeper.stop()
 	d.release()
 	return clean
+}
+
+// sendAway goes on refusing for a moment, until nobody is connected. A caller whose idle
+// connection is closed under its next request gets no answer, and can not tell whether
+// the request was taken; from a refusal it learns that it was not, and that it has to go
+// elsewhere.
+func (d *daemon) sendAway() {
+	enough := time.After(min(awayTime, d.cfg.Load().Drain))
+	look := time.NewTicker(awayTime / 50)
+	defer look.Stop()
+	for d.dataLn.Open() > 0 {
+		select {
+		case <-look.C:
+		case <-enough:
+			return
+		}
+	}
 }
 
 // shut closes a server: politely, then at once.
@@ -235,10 +256,12 @@ func (d *daemon) release() {
 	if d.proxy != nil {
 		d.proxy.Close()
 	}
-	for _, ln := range []net.Listener{d.dataLn, d.controlLn} {
-		if ln != nil {
-			_ = ln.Close() // a server has closed it already
-		}
+	// A server has closed it already, if there was one.
+	if d.dataLn != nil {
+		_ = d.dataLn.Close()
+	}
+	if d.controlLn != nil {
+		_ = d.controlLn.Close()
 	}
 	// The store last: nothing can want to commit any more.
 	if d.store != nil {

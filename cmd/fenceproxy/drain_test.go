@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -141,4 +142,41 @@ func TestAReloadChangesTheLimitsOfWritesInFlight(t *testing.T) {
 	}
 	let()
 	under.Wait()
+}
+
+// With nothing under way the drain is over at once. Were the idle connections closed at
+// once as well, a caller whose request is on its way would have no answer, and could not
+// tell whether it was taken.
+func TestACallerWithAnIdleConnectionIsRefusedAndNotCutOff(t *testing.T) {
+	r := newRig(t).start()
+	c, err := net.Dial("tcp", r.d.dataAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	answers := bufio.NewReader(c)
+	send := func() *http.Response {
+		t.Helper()
+		if _, err := io.WriteString(c, "POST /x HTTP/1.1\r\nHost: h\r\nFence-Job-Id: j\r\nFence-Generation: 1\r\nContent-Length: 1\r\n\r\nx"); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatalf("no answer: %v", err)
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	if got := send(); got.StatusCode != 200 {
+		t.Fatalf("got %d", got.StatusCode)
+	}
+	stopped := r.drain()
+	if got := send(); got.StatusCode != 503 || !got.Close {
+		t.Errorf("got %d, and the connection stays: %v", got.StatusCode, !got.Close)
+	}
+	if clean := <-stopped; !clean {
+		t.Error("the drain broke something off")
+	}
 }

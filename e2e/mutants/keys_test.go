@@ -19,7 +19,7 @@ var (
 	unknownFreedAtRestart = one(keyed, "\t\tif ref := judgeKey(d.writes[key], key,",
 		"\t\tif w := d.writes[key]; w.State == WriteUnknown && w.Attempt[:len(a.boot)] != a.boot {\n\t\t\tcontinue\n\t\t}\n\t\tif ref := judgeKey(d.writes[key], key,")
 
-	keyAfterBarrier = one(attempt, "if at.durable() && !checkedKey {", "if at.durable() && !checkedKey && at.Key == \"\" {")
+	keyAfterBarrier = one(attempt, "if at.durable() && !checkedKey && (", "if at.durable() && !checkedKey && at.Key == \"\" && (")
 
 	heldJobsArePurged = one(key, "&& !leased", "&& (!leased || true)")
 

@@ -255,3 +255,42 @@ func TestJudgingAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations per request", n)
 	}
 }
+
+// over is a connection whose peer has sent a head with a fault, and is still there.
+func over(t *testing.T) (c *Conn, peer net.Conn) {
+	t.Helper()
+	under, peer := net.Pipe()
+	t.Cleanup(func() { _ = under.Close(); _ = peer.Close() })
+	c = NewConn(under, Options{})
+	said := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(peer, "GET / HTTP/1.1\r\nHost: h\r\nX: a\r\n b\r\n\r\nmore")
+		said <- err
+	}()
+	if n, err := c.Read(make([]byte, 100)); err != nil || n != len("GET / HTTP/1.1\r\nHost: h\r\nX: a\r\n b\r\n\r\n") {
+		t.Fatalf("got %d bytes, %v", n, err)
+	}
+	if err := <-said; err != nil {
+		t.Fatal(err)
+	}
+	return c, peer
+}
+
+func TestAfterAFaultNobodyWaitsForMore(t *testing.T) {
+	c, _ := over(t)
+	for range 2 { // the peer says nothing
+		if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, FaultFold) {
+			t.Errorf("got %d bytes, %v", n, err)
+		}
+	}
+}
+
+func TestWhoTakesAConnectionOverReadsWhatFollowsAFault(t *testing.T) {
+	c, peer := over(t)
+	c.Release()
+	go func() { _, _ = io.WriteString(peer, "\x00") }() // read below, or the pipe is closed
+	b := make([]byte, 10)
+	if n, err := c.Read(b); err != nil || n != 1 {
+		t.Errorf("got %d bytes, %v", n, err)
+	}
+}

@@ -51,6 +51,10 @@ func stood(t *testing.T, secure bool, opt Options) *stand {
 	s.addr, s.ln = under.Addr().String(), New(under, opt)
 	srv := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := framing.Verdict(r.Context()); err != nil {
+			if r.URL.Path == "/take" {
+				take(t, w)
+				return
+			}
 			http.Error(w, err.Error(), 400)
 			return
 		}
@@ -65,6 +69,21 @@ func stood(t *testing.T, secure bool, opt Options) *stand {
 	}()
 	t.Cleanup(func() { _ = srv.Close(); <-done })
 	return s
+}
+
+// take takes the connection over and says back what comes on it.
+func take(t *testing.T, w http.ResponseWriter) {
+	c, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Errorf("hijack: %v", err)
+		return
+	}
+	defer func() { _ = c.Close() }()
+	b := make([]byte, 1)
+	if _, err := io.ReadFull(c, b); err != nil {
+		t.Errorf("what follows can not be read: %v", err)
+	}
+	_, _ = c.Write(b) // who reads it notices
 }
 
 // post sends a small body and returns what the server saw.
@@ -324,5 +343,31 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never happened: %s", what)
 		}
+	}
+}
+
+func TestAHandlerThatTakesTheConnectionOverReadsOn(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		s := stood(t, secure, Options{})
+		var c net.Conn
+		if secure {
+			c = s.dialTLS("http/1.1")
+		} else {
+			c = s.dial()
+		}
+		_, _ = io.WriteString(c, "GET /take HTTP/1.1\r\nHost: h\r\nX: a\r\n b\r\n\r\n")
+		// In a piece of its own, for what came with the fault is dropped.
+		go func() {
+			for {
+				if _, err := io.WriteString(c, "x"); err != nil {
+					return // the test is over
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		if b, err := io.ReadAll(c); len(b) == 0 {
+			t.Errorf("secure %v: nothing came back: %v", secure, err)
+		}
+		_ = c.Close()
 	}
 }

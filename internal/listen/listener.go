@@ -2,6 +2,7 @@ package listen
 
 import (
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"sync"
@@ -93,6 +94,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
+// Open is how many connections are open now.
+func (l *Listener) Open() int { return l.conns.count() }
+
 // Close implements net.Listener. It ends the handshakes that are under way, and waits for that.
 // Connections that were accepted stay open.
 func (l *Listener) Close() error {
@@ -157,7 +161,8 @@ func (l *Listener) handshake(c *conn, done func()) net.Conn {
 // refused ends a connection whose handshake failed. Who speaks HTTP to a TLS port is told so, as
 // net/http does.
 func (l *Listener) refused(c *conn, err error) {
-	if plain, ok := err.(tls.RecordHeaderError); ok && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {
+	var plain tls.RecordHeaderError
+	if errors.As(err, &plain) && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {
 		_, _ = plain.Conn.Write([]byte("HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\nThis port speaks HTTPS only.\n"))
 	}
 	_ = c.Close() // it was of no use

@@ -42,6 +42,13 @@ func (r *register) add(under net.Conn) *conn {
 	return c
 }
 
+// count is how many connections are open.
+func (r *register) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.all)
+}
+
 // rest notes whether the connection is idle.
 func (c *conn) rest(idle bool) {
 	var since int64

@@ -21,7 +21,9 @@ const (
 	// streamWindow and connWindow are how much of the bodies on one connection of HTTP/2 is
 	// taken before somebody reads it, in bytes. An upload that waits for a takeover must not
 	// hold up the others, and a caller must not make the proxy keep much.
-	streamWindow = 256 << 10
+	// It is HTTP/2's own beginning (RFC 9113, section 6.9.2), and less than the 64 KiB that may
+	// be taken of a body that is refused: what a caller may send before its answer it does send.
+	streamWindow = 64<<10 - 1
 	connWindow   = 2 << 20
 	// pingAfter and pingTimeout find a dead peer on HTTP/2: one that says nothing for this
 	// long is asked, and has to answer.
@@ -62,8 +64,6 @@ func NewServer(h http.Handler, opt Options) *http.Server {
 	return s
 }
 
-type tlsKey struct{}
-
 // connContext gives the requests of a connection what is known of it.
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	switch c := c.(type) {
@@ -71,11 +71,8 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 		return framing.NewContext(ctx, c)
 	case *secure:
 		return framing.NewContext(ctx, c.Conn)
-	case *tls.Conn:
-		state := c.ConnectionState()
-		return context.WithValue(ctx, tlsKey{}, &state)
 	}
-	return ctx
+	return ctx // HTTP/2 over TLS, which net/http itself knows to be that
 }
 
 // connState follows what a connection is used for.
@@ -119,12 +116,6 @@ type front struct{ next http.Handler }
 
 // ServeHTTP implements http.Handler.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.TLS == nil {
-		// net/http believes the scheme that a stream of HTTP/2 claims.
-		if state, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
-			r.TLS = state
-		}
-	}
 	if r.ProtoMajor == 1 && r.Header["Upgrade"] != nil {
 		// What follows is not HTTP, or was not judged. Who takes the connection over
 		// writes his own head.

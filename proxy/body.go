@@ -70,10 +70,10 @@ func (ex *exchange) tooLong() bool {
 }
 
 // buffers reports whether receive reads from the caller. A trailer can only follow a
-// stream.
+// stream, and a gRPC call may go on only after it was answered.
 func (ex *exchange) buffers() bool {
 	most := ex.rt.BodyBuffer
-	return most > 0 && ex.r.ContentLength <= most && len(ex.r.Trailer) == 0 && !ex.tooLong()
+	return most > 0 && !ex.grpc && ex.r.ContentLength <= most && len(ex.r.Trailer) == 0 && !ex.tooLong()
 }
 
 // received reports whether the caller's body was read to its end.
@@ -91,7 +91,11 @@ func (ex *exchange) received() bool {
 
 // readBody reads a piece of the caller's body within the idle timeout.
 func (ex *exchange) readBody(p []byte) (int, error) {
-	ex.boundRead(ex.rt.IdleTimeout)
+	idle := ex.rt.IdleTimeout
+	if ex.hasty {
+		idle = min(idle, partTime)
+	}
+	ex.boundRead(idle)
 	n, err := ex.r.Body.Read(p)
 	switch {
 	case err == nil || err == io.EOF:

@@ -32,6 +32,10 @@ type exchange struct {
 	// traceID is of the caller's trace, or of ours.
 	traceID string
 
+	// grpc tells that the request is a gRPC call, hasty that little patience is left
+	// for the rest of its body.
+	grpc, hasty bool
+
 	unframed bool // the head has a fault in its framing
 	// writer is whom the caller's certificate names; nil where certificates mean
 	// nothing.
@@ -125,7 +129,7 @@ func (ex *exchange) stop(cause error) {
 	}
 	if ex.talking {
 		// A caller that does not read must not keep a newer generation waiting.
-		_ = ex.rc.SetWriteDeadline(longAgo) // else the idle timeout ends it
+		_ = ex.rc.SetWriteDeadline(ex.lastWrite()) // else the idle timeout ends it
 	}
 	if ex.caller != nil {
 		_ = ex.caller.SetDeadline(longAgo) // else the idle timeout ends it
@@ -134,6 +138,15 @@ func (ex *exchange) stop(cause error) {
 	if ex.cancel != nil {
 		ex.cancel(cause)
 	}
+}
+
+// lastWrite is the deadline for what is being written to a caller when the exchange is
+// stopped: at once, but a gRPC call can still be told why, in its trailers.
+func (ex *exchange) lastWrite() time.Time {
+	if ex.grpc {
+		return time.Now().Add(partTime)
+	}
+	return longAgo
 }
 
 // shutdown breaks the exchange off at the end of a drain.
@@ -146,7 +159,7 @@ func (ex *exchange) talk(reply bool) bool {
 	defer ex.mu.Unlock()
 	ex.talking = reply
 	if reply && ex.cause != nil {
-		_ = ex.rc.SetWriteDeadline(longAgo) // the writes fail, as they should
+		_ = ex.rc.SetWriteDeadline(ex.lastWrite()) // the writes fail, as they should
 		return false
 	}
 	idle := defaultIdle

@@ -209,15 +209,17 @@ func TestARequestBehindAnUpgradeThatWasAnsweredIsRefused(t *testing.T) {
 }
 
 func TestARequestWithThePrefacesFirstLineIsNotHTTP2(t *testing.T) {
-	f := serve(t)
-	got := f.say(t, "PRI * HTTP/2.0\r\nHost: h\r\n\r\n"+good, 1)
-	for _, s := range f.all() {
-		if s.verdict == nil {
-			t.Errorf("the handler took %+v", s)
+	for _, text := range []string{"PRI * HTTP/2.0\r\nHost: h\r\n\r\n" + good, "PRI * HTTP/2.0\r\n\r\n" + good, "PRI * HTTP/2.0\r\n\r\n"} {
+		f := serve(t)
+		got := f.say(t, text, 1)
+		for _, s := range f.all() {
+			if s.verdict == nil {
+				t.Errorf("%q: the handler took %+v", text, s)
+			}
 		}
-	}
-	if len(got) > 1 {
-		t.Errorf("answers %v", got)
+		if len(got) > 1 {
+			t.Errorf("%q: answers %v", text, got)
+		}
 	}
 }
 

@@ -91,10 +91,12 @@ func TestEachFaultNamesItsLineItsKeyAndTheCause(t *testing.T) {
 		{"AnUpstreamThatIsThisProxy", "routes: [{name: a, upstream: \"http://localhost:8080\"}]", "f.yaml:1:30: routes[0].upstream: is listen of this proxy: its requests would go round in a circle"},
 		{"ACertificateWithoutKey", "routes: [{name: a, upstream: https://a, upstream_tls: {cert_file: a.pem}}]", "f.yaml:1:41: routes[0].upstream_tls.key_file: missing beside cert_file"},
 		{"TLSToAPlainUpstream", route("upstream_tls: {ca_file: a.pem}"), "f.yaml:4:5: routes[0].upstream_tls: has no effect on an http upstream: use https"},
+		{"HTTP2OverTLSToAPlainUpstream", route("upstream_protocol: h2"), "f.yaml:4:24: routes[0].upstream_protocol: h2 is HTTP/2 over TLS and the upstream is http: use h2c, or https"},
+		{"PlainHTTP2ToATLSUpstream", "routes: [{name: a, upstream: https://a, upstream_protocol: h2c}]", "f.yaml:1:60: routes[0].upstream_protocol: h2c is HTTP/2 in the clear and the upstream is https: use h2, or http"},
+		{"AnUnknownProtocol", route("upstream_protocol: h3"), `f.yaml:4:24: routes[0].upstream_protocol: "h3" is not one of http1, h2, h2c`},
 		{
 			"AWebSocketOverHTTP2", route("websocket: true\n    upstream_protocol: h2c"),
-			"f.yaml:4:16: routes[0].websocket: needs upstream_protocol: http1, for only that can be upgraded\n" +
-				"f.yaml:5:24: routes[0].upstream_protocol: not supported by this version yet",
+			"f.yaml:4:16: routes[0].websocket: needs upstream_protocol: http1, for only that can be upgraded",
 		},
 		{"ANamespaceWithAComma", route(`namespace: "a,b"`), `f.yaml:4:16: routes[0].namespace: "a,b" has more than printable ASCII, or a comma, a quote, a backslash or a blank`},
 		{"AMethodThatIsNone", route(`methods: ["P T"]`), `f.yaml:4:15: routes[0].methods[0]: "P T" is not a method`},
@@ -123,8 +125,6 @@ func TestAFeatureThatIsNotBuiltYetIsRefusedNotIgnored(t *testing.T) {
 		{"store.etcd.endpoints", "store: {etcd: {endpoints: [x]}}\n" + minimal},
 		{"store.etcd.prefix", "store: {etcd: {prefix: /x/}}\n" + minimal},
 		{"store.etcd.tls.ca_file", "store: {etcd: {tls: {ca_file: x}}}\n" + minimal},
-		{"routes[0].upstream_protocol", route("upstream_protocol: h2")},
-		{"routes[0].upstream_protocol", route("upstream_protocol: h2c")},
 	} {
 		got := faultLines(t, tt.data)
 		if len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprintf(": %s: not supported by this version yet", tt.key)) {
@@ -141,6 +141,8 @@ func TestWhatIsBuiltIsAccepted(t *testing.T) {
 		route("once_per_generation: true"),
 		route("idempotency: {on_duplicate: refuse, on_unknown: forward, wait: 1s, retention: 1h, max_reply: 1, store_reply: false}"),
 		route("fencing: off"),
+		route("upstream_protocol: h2c"),
+		"routes: [{name: a, upstream: https://a, upstream_protocol: h2}]",
 		route("enforcement: observe"),
 		route("websocket: true"),
 		route("outcomes: {applied: [409], unknown: [200]}"),

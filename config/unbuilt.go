@@ -14,7 +14,6 @@ func unbuilt() []string {
 		"store.engine",
 		"store.postgres",
 		"store.etcd",
-		"routes[].upstream_protocol",
 	}
 }
 

@@ -109,6 +109,12 @@ func (c *checker) upstream(path string, r Route) {
 	if own := c.ownListener(u); own != "" {
 		c.add(at, "is %s of this proxy: its requests would go round in a circle", own)
 	}
+	switch {
+	case r.UpstreamProtocol == ProtocolH2 && u.Scheme != "https":
+		c.add(path+".upstream_protocol", "h2 is HTTP/2 over TLS and the upstream is http: use h2c, or https")
+	case r.UpstreamProtocol == ProtocolH2C && u.Scheme != "http":
+		c.add(path+".upstream_protocol", "h2c is HTTP/2 in the clear and the upstream is https: use h2, or http")
+	}
 	// Under defaults the block may be meant for the other routes.
 	if u.Scheme == "http" && r.UpstreamTLS != c.config.Defaults.UpstreamTLS {
 		c.add(path+".upstream_tls", "has no effect on an http upstream: use https")

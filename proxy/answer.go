@@ -136,22 +136,33 @@ func (ex *exchange) write(p wire.Problem) {
 	n := ex.r.ContentLength
 	part := ex.unframed || ex.broken() || !ex.received() && (n < 0 || n > smallBody)
 	// Behind a request for an upgrade nothing can be read as the next request.
-	// On HTTP/2 a stream ends by itself, and the header would end all of them.
-	if (part || ex.p.draining.Load() || ex.r.Header["Upgrade"] != nil) && ex.r.ProtoMajor == 1 {
-		ex.w.Header()["Connection"] = []string{"close"}
+	if part || ex.p.draining.Load() || ex.r.Header["Upgrade"] != nil {
+		ex.closeAfter(ex.w.Header())
 	}
-	if !part && !ex.received() {
+	if !part && !ex.received() && ex.r.ProtoMajor == 1 {
 		// The server reads the rest before it answers, for a small body that is
 		// coming: not for long.
 		_ = ex.rc.SetReadDeadline(time.Now().Add(4 * partTime)) // else the body's own pace decides
 	}
 	ex.talk(false)
+	if ex.grpc {
+		p.WriteGRPC(ex.w) // whose callers know what a reset behind it means
+		return
+	}
 	p.Write(ex.w)
 	if ex.r.ProtoMajor == 1 && part && ex.rc.Flush() == nil {
 		ex.partWays(false)
 	}
 	if ex.r.ProtoMajor > 1 && (part || !ex.received()) && ex.rc.Flush() == nil {
 		ex.partStream(!part)
+	}
+}
+
+// closeAfter tells the caller that its connection ends with the reply. In HTTP/2 that
+// would end those of all others as well.
+func (ex *exchange) closeAfter(h http.Header) {
+	if ex.r.ProtoMajor == 1 {
+		h["Connection"] = []string{"close"}
 	}
 }
 

@@ -12,14 +12,21 @@ import (
 // dialTimeout bounds resolving and connecting, and again the TLS handshake.
 const dialTimeout = 10 * time.Second
 
+// Protocols as TLS names them.
+const (
+	protoHTTP1 = "http/1.1"
+	protoHTTP2 = "h2"
+)
+
 // dialer makes connections with a gate.
 type dialer struct {
 	net    net.Dialer
 	secure *tls.Config
+	proto  string // that TLS has to agree on (RFC 7301)
 }
 
 func newDialer(secure *tls.Config) *dialer {
-	return &dialer{net: net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}, secure: secure}
+	return &dialer{net: net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}, secure: secure, proto: protoHTTP1}
 }
 
 // dial connects to addr, with TLS if secure is set.
@@ -33,7 +40,7 @@ func (d *dialer) dial(ctx context.Context, addr string, secure bool) (*gateConn,
 		return nil, errors.Join(err, c.Close())
 	}
 	if secure {
-		if err := g.handshake(ctx, d.secure, addr); err != nil {
+		if err := g.handshake(ctx, d.secure, addr, d.proto); err != nil {
 			return nil, errors.Join(err, g.tcp.Close())
 		}
 	}
@@ -41,7 +48,7 @@ func (d *dialer) dial(ctx context.Context, addr string, secure bool) (*gateConn,
 }
 
 // handshake turns c into a TLS connection whose plaintext writes pass the gate.
-func (c *gateConn) handshake(ctx context.Context, config *tls.Config, addr string) error {
+func (c *gateConn) handshake(ctx context.Context, config *tls.Config, addr, proto string) error {
 	if config == nil {
 		config = &tls.Config{}
 	}
@@ -53,13 +60,16 @@ func (c *gateConn) handshake(ctx context.Context, config *tls.Config, addr strin
 		}
 		config.ServerName = host
 	}
-	config.NextProtos = []string{"http/1.1"}
+	config.NextProtos = []string{proto}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	raw := &countingConn{Conn: c.Conn}
 	secure := tls.Client(raw, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return fmt.Errorf("tls handshake with %s: %w", addr, err)
+	}
+	if got := secure.ConnectionState().NegotiatedProtocol; got != proto && proto != protoHTTP1 {
+		return fmt.Errorf("tls handshake with %s: it does not speak %s", addr, proto)
 	}
 	c.Conn, c.records = secure, &raw.n
 	return nil

@@ -27,6 +27,8 @@ var (
 	errTooLarge = errors.New("the body is too large")
 	// errStatus: the reply's status is none.
 	errStatus = errors.New("the upstream answered with a status that is none")
+	// errCallBroke: the reply to a gRPC call did not come to its end.
+	errCallBroke = errors.New("the reply broke off")
 	// errSwitch: the upstream changed protocols, and not to what was asked for.
 	errSwitch = errors.New("the upstream changed to a protocol that nobody asked for")
 	// errTunnel: one side of a tunnel broke off.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/internal/auth"
+	"github.com/fenceproxy/fenceproxy/internal/framing"
 	"github.com/fenceproxy/fenceproxy/telemetry"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -31,6 +32,10 @@ type exchange struct {
 	span  *telemetry.Span
 	// traceID is of the caller's trace, or of ours.
 	traceID string
+
+	// grpc tells that the request is a gRPC call, hasty that little patience is left
+	// for the rest of its body.
+	grpc, hasty bool
 
 	unframed bool // the head has a fault in its framing
 	// writer is whom the caller's certificate names; nil where certificates mean
@@ -61,6 +66,7 @@ type exchange struct {
 	complete, unbounded bool
 	whole               bool // the body is in memory
 	pooled              *[]byte
+	hushed              *framing.Conn // on which the server does not look ahead
 	// streamed tells that the body is passed on as it comes, after prefix; the
 	// stream is made when it is handed to the sender, which then ends it.
 	streamed bool
@@ -125,7 +131,7 @@ func (ex *exchange) stop(cause error) {
 	}
 	if ex.talking {
 		// A caller that does not read must not keep a newer generation waiting.
-		_ = ex.rc.SetWriteDeadline(longAgo) // else the idle timeout ends it
+		_ = ex.rc.SetWriteDeadline(ex.lastWrite()) // else the idle timeout ends it
 	}
 	if ex.caller != nil {
 		_ = ex.caller.SetDeadline(longAgo) // else the idle timeout ends it
@@ -134,6 +140,15 @@ func (ex *exchange) stop(cause error) {
 	if ex.cancel != nil {
 		ex.cancel(cause)
 	}
+}
+
+// lastWrite is the deadline for what is being written to a caller when the exchange is
+// stopped: at once, but a gRPC call can still be told why, in its trailers.
+func (ex *exchange) lastWrite() time.Time {
+	if ex.grpc {
+		return time.Now().Add(partTime)
+	}
+	return longAgo
 }
 
 // shutdown breaks the exchange off at the end of a drain.
@@ -146,7 +161,7 @@ func (ex *exchange) talk(reply bool) bool {
 	defer ex.mu.Unlock()
 	ex.talking = reply
 	if reply && ex.cause != nil {
-		_ = ex.rc.SetWriteDeadline(longAgo) // the writes fail, as they should
+		_ = ex.rc.SetWriteDeadline(ex.lastWrite()) // the writes fail, as they should
 		return false
 	}
 	idle := defaultIdle
@@ -313,6 +328,9 @@ func (ex *exchange) finish() {
 	sent := ex.sent
 	ex.mu.Unlock()
 	ex.send.Done()
+	if ex.hushed != nil {
+		ex.hushed.Mute(false)
+	}
 	if ex.pooled != nil && (sent || !ex.admitted) {
 		// Only now nobody reads the body any more.
 		small.Put(ex.pooled)

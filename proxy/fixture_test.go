@@ -68,6 +68,9 @@ func newUpstream(t *testing.T, h http.HandlerFunc) *upstream {
 			u.open.Add(-1)
 		}
 	}
+	u.Config.Protocols = new(http.Protocols)
+	u.Config.Protocols.SetHTTP1(true)
+	u.Config.Protocols.SetUnencryptedHTTP2(true)
 	u.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	u.Start()
 	t.Cleanup(u.Close)
@@ -163,6 +166,9 @@ func newFixtureOf(t *testing.T, opt Options) *fixture {
 	f.server.Config.BaseContext = func(net.Listener) context.Context { return f.proxy.Base() }
 	f.server.Config.DisableGeneralOptionsHandler = true
 	f.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	f.server.Config.Protocols = new(http.Protocols)
+	f.server.Config.Protocols.SetHTTP1(true)
+	f.server.Config.Protocols.SetUnencryptedHTTP2(true)
 	f.server.Start()
 	t.Cleanup(func() {
 		f.server.CloseClientConnections()
@@ -255,8 +261,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// eachSender runs a test with both ways to an upstream.
+// eachSender runs a test with each way to an upstream.
 func eachSender(t *testing.T, test func(t *testing.T, sender func(*Route))) {
+	t.Helper()
+	eachHTTP1Sender(t, test)
+	t.Run("h2c", func(t *testing.T) { test(t, overHTTP2) })
+}
+
+// eachHTTP1Sender leaves out HTTP/2, in which nothing can be upgraded.
+func eachHTTP1Sender(t *testing.T, test func(t *testing.T, sender func(*Route))) {
 	t.Helper()
 	t.Run("direct", func(t *testing.T) { test(t, func(*Route) {}) })
 	t.Run("transport", func(t *testing.T) {

@@ -81,43 +81,47 @@ func TestARefusedStreamEndsItsExchange(t *testing.T) {
 }
 
 func TestACallerThatDoesNotReadDoesNotHoldTheTakeoverBack(t *testing.T) {
-	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-Slow") == "" {
-			return
-		}
-		_ = http.NewResponseController(w).EnableFullDuplex()
-		big := make([]byte, 64<<10)
-		for range 1000 { // answers before it has read the request, and at length
-			if _, err := w.Write(big); err != nil {
+	eachSender(t, func(t *testing.T, sender func(*Route)) {
+		u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Slow") == "" {
 				return
 			}
-		}
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			big := make([]byte, 64<<10)
+			for range 1000 { // answers before it has read the request, and at length
+				if _, err := w.Write(big); err != nil {
+					return
+				}
+			}
+		})
+		f := newFixture(t, u.URL, sender, func(r *Route) { r.BodyBuffer, r.TakeoverWait = 10, 5*time.Second })
+		f.claim("j")
+		f.raw("POST / HTTP/1.1\r\nHost: h\r\nFence-Job-Id: j\r\nFence-Generation: 1\r\nX-Slow: 1\r\nContent-Length: 1000000\r\n\r\nhalf")
+		<-u.arrived
+		f.takeOver("j")
+		want(t, f.post("j", "2"), 200, "forwarded", "", "applied")
 	})
-	f := newFixture(t, u.URL, func(r *Route) { r.BodyBuffer, r.TakeoverWait = 10, 5*time.Second })
-	f.claim("j")
-	f.raw("POST / HTTP/1.1\r\nHost: h\r\nFence-Job-Id: j\r\nFence-Generation: 1\r\nX-Slow: 1\r\nContent-Length: 1000000\r\n\r\nhalf")
-	<-u.arrived
-	f.takeOver("j")
-	want(t, f.post("j", "2"), 200, "forwarded", "", "applied")
 }
 
 func TestManyInterimRepliesAndACallerThatHangsUpHurtNobody(t *testing.T) {
-	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-		for range 200 {
-			if r.Method != http.MethodGet {
-				return
+	eachSender(t, func(t *testing.T, sender func(*Route)) {
+		u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+			for range 200 {
+				if r.Method != http.MethodGet {
+					return
+				}
+				w.Header().Set("Link", strings.Repeat("x", 1000))
+				w.WriteHeader(http.StatusEarlyHints)
 			}
-			w.Header().Set("Link", strings.Repeat("x", 1000))
-			w.WriteHeader(http.StatusEarlyHints)
+		})
+		f := newFixture(t, u.URL, sender)
+		for range 20 {
+			c, _ := f.raw("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			<-u.arrived
+			_ = c.Close()
 		}
+		want(t, f.post("j", "1"), 200, "forwarded", "", "applied")
 	})
-	f := newFixture(t, u.URL)
-	for range 20 {
-		c, _ := f.raw("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		<-u.arrived
-		_ = c.Close()
-	}
-	want(t, f.post("j", "1"), 200, "forwarded", "", "applied")
 }
 
 func TestAnInterimReplyReachesTheCaller(t *testing.T) {
@@ -253,19 +257,21 @@ func TestAnUnfencedWriteIsNotRepeatedEither(t *testing.T) {
 }
 
 func TestAnUpstreamDoesNotSpeakForTheProxyInTrailers(t *testing.T) {
-	u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Trailer", "Fence-Outcome, X-Sum")
-		w.WriteHeader(500)
-		_, _ = io.WriteString(w, "b")
-		w.Header().Set("Fence-Outcome", "applied")
-		w.Header().Set("X-Sum", "1")
-		w.Header().Set(http.TrailerPrefix+"Fence-Generation", "99")
+	eachSender(t, func(t *testing.T, sender func(*Route)) {
+		u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "Fence-Outcome, X-Sum")
+			w.WriteHeader(500)
+			_, _ = io.WriteString(w, "b")
+			w.Header().Set("Fence-Outcome", "applied")
+			w.Header().Set("X-Sum", "1")
+			w.Header().Set(http.TrailerPrefix+"Fence-Generation", "99")
+		})
+		got := newFixture(t, u.URL, sender).post("j", "1")
+		want(t, got, 500, "forwarded", "", "unknown")
+		if got.Trailer.Get("X-Sum") != "1" || got.Trailer.Get("Fence-Outcome") != "" || got.Trailer.Get("Fence-Generation") != "" {
+			t.Errorf("trailers %v", got.Trailer)
+		}
 	})
-	got := newFixture(t, u.URL).post("j", "1")
-	want(t, got, 500, "forwarded", "", "unknown")
-	if got.Trailer.Get("X-Sum") != "1" || got.Trailer.Get("Fence-Outcome") != "" || got.Trailer.Get("Fence-Generation") != "" {
-		t.Errorf("trailers %v", got.Trailer)
-	}
 }
 
 func TestAStatusThatIsNoneIsAFailure(t *testing.T) {

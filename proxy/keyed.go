@@ -59,6 +59,9 @@ func (ex *exchange) duplicate(ref *tokens.Refusal, whole bool) *answer {
 	if !whole {
 		// The body was to be passed on, so it has not been compared yet.
 		digest, err := ex.digestRest()
+		if ex.grpc && errors.Is(err, errStalled) {
+			return ex.judged(ref) // its caller waits for a reply before it says more
+		}
 		if err != nil {
 			return brokenBody(ex, err)
 		}
@@ -78,6 +81,7 @@ func (ex *exchange) digestRest() (string, error) {
 		return "", errBody
 	}
 	defer ex.noReadDeadline()
+	ex.hasty = ex.grpc
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	for total := int64(0); ; {
@@ -108,7 +112,7 @@ func (ex *exchange) replay(had *tokens.WriteRecord, floor tokens.Generation) {
 	ex.fenceHeaders(h, decisionReplayed, floor)
 	h[wire.HeaderReplayed] = []string{"true"}
 	if ex.broken() {
-		h["Connection"] = []string{"close"}
+		ex.closeAfter(h)
 	}
 	ex.talk(true)
 	if hasBody(had.Status) {
@@ -157,8 +161,8 @@ func (ex *exchange) keepReply(res *http.Response) (s tokens.Settlement, capture 
 	n := res.ContentLength
 	switch {
 	case ex.fence.key == "" || n > ex.rt.MaxReply || isEventStream(res.Header) || len(res.Trailer) > 0,
-		n > 0 && res.Body == http.NoBody,        // the reply to a HEAD
-		n < 0 && len(res.TransferEncoding) == 0: // ends with its connection, so nobody knows whether it is whole
+		n > 0 && (res.Body == http.NoBody || ex.r.Method == http.MethodHead),
+		n < 0 && len(res.TransferEncoding) == 0 && res.ProtoMajor < 2: // ends with its connection, so nobody knows whether it is whole
 		return s, false
 	case n == 0:
 		s.Reply = &tokens.Reply{Header: keptHeader(res.Header)}

@@ -117,7 +117,7 @@ func (p *Proxy) Close() {
 
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ex := &exchange{p: p, w: w, r: r, control: *http.NewResponseController(w), start: time.Now()}
+	ex := &exchange{p: p, w: w, r: r, control: *http.NewResponseController(w), start: time.Now(), grpc: isGRPC(r)}
 	ex.rc = &ex.control
 	ex.timer.since, ex.pause.since = ex.start, ex.start
 	// The end of a drain reaches every exchange, whatever it waits for.

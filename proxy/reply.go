@@ -23,6 +23,10 @@ var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return 
 
 // reply settles the attempt by the reply's head and passes the reply on.
 func (ex *exchange) reply(res *http.Response) {
+	if ex.fenced && ex.grpc && res.StatusCode == http.StatusOK {
+		ex.replyCall(res)
+		return
+	}
 	defer func() { _ = res.Body.Close() }() // read to its end, or given up
 	sentWhole := ex.headCame()
 	ex.seal()
@@ -69,14 +73,17 @@ func (ex *exchange) reply(res *http.Response) {
 	if res.StatusCode == http.StatusNotModified && ex.r.ProtoMajor == 1 {
 		describeUnsent(h)
 	}
-	if (ex.broken() || ex.r.Header["Upgrade"] != nil) && ex.r.ProtoMajor == 1 {
-		h["Connection"] = []string{"close"}
+	if ex.broken() || ex.r.Header["Upgrade"] != nil {
+		ex.closeAfter(h)
 	}
 	announced := ex.announce(h, res.Trailer)
+	if len(res.Trailer) > 0 && ex.r.ProtoMajor == 1 {
+		delete(h, "Content-Length") // HTTP/1 has trailers behind chunks only
+	}
 	ex.talk(true)
 	ex.w.WriteHeader(res.StatusCode)
 	err := ex.copyBody(res)
-	if kept != nil && kept.whole && !kept.over && err == nil {
+	if kept != nil && kept.whole && !kept.over && err == nil && len(res.Trailer) == 0 {
 		ex.record(tokens.Settlement{
 			Outcome: ex.outcome, Status: res.StatusCode, Location: res.Header.Get("Location"),
 			Reply: &tokens.Reply{Header: keptHeader(res.Header), Body: kept.body},
@@ -89,7 +96,12 @@ func (ex *exchange) reply(res *http.Response) {
 		_ = ex.rc.Flush() // else it learns less
 		panic(http.ErrAbortHandler)
 	}
-	for name, values := range res.Trailer {
+	ex.passTrailer(h, res.Trailer, announced)
+}
+
+// passTrailer passes the upstream's trailers on, those that it did not announce as well.
+func (ex *exchange) passTrailer(h, trailer http.Header, announced map[string]bool) {
+	for name, values := range trailer {
 		switch {
 		case ex.rt.Fencing != FencingOff && ownHeader(name):
 		case announced[name]:
@@ -229,10 +241,12 @@ func (ex *exchange) failure(err error) *answer {
 			a.detail += "; this write was cut while it was being sent, the upstream saw it incomplete or not at all"
 		}
 		return a
-	case errors.Is(err, errTooLarge), errors.Is(err, errBody), errors.Is(err, errStalled):
+	case errors.Is(err, errTooLarge), errors.Is(err, errBody), errors.Is(err, errStalled) && !errors.Is(err, errCallBroke):
 		return brokenBody(ex, err)
 	case untouched:
 		return &answer{code: wire.CodeUpstreamUnreachable, detail: "nothing was sent: " + reason(err)}
+	case ex.send.Refused():
+		return &answer{code: wire.CodeUpstreamUnreachable, detail: "the upstream refused the request before it acted on any of it"}
 	case errors.Is(err, errTimeout):
 		return &answer{code: wire.CodeUpstreamTimeout, detail: fmt.Sprintf("the upstream did not answer within %s; %s", ex.rt.Timeout, unknown)}
 	}
@@ -245,7 +259,9 @@ func reason(err error) string {
 	if errors.As(err, &fault) {
 		return fault.Error()
 	}
-	for _, known := range []error{errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errSwitch, errTunnel, errTooLarge, errBody} {
+	for _, known := range []error{
+		errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errSwitch, errTunnel, errTooLarge, errBody, errNotTaken, errNotHTTP2,
+	} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -73,6 +73,7 @@ type Send struct {
 	aborted bool
 	writing bool // a write that passed has not returned
 	sent    bool // the kernel took a byte
+	refused bool // the upstream said that it has not processed it
 	over    bool
 	written chan struct{} // closed when writing ends, if somebody waits
 }
@@ -90,6 +91,21 @@ func (s *Send) Vetoed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.vetoed
+}
+
+// Refused reports whether the upstream proved that it has not acted on the request and
+// never will, although bytes of it may have reached it.
+func (s *Send) Refused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
+}
+
+// refuse notes that proof, if it came on the connection that the request is on.
+func (s *Send) refuse(c *gateConn) {
+	s.mu.Lock()
+	s.refused = s.refused || s.conn == c
+	s.mu.Unlock()
 }
 
 // Abort breaks off the request: its connection is reset, so that what the kernel still
@@ -152,7 +168,7 @@ func (s *Send) moveTo(c *gateConn) bool {
 	s.mu.Lock()
 	ok := s.conn == nil || !s.Once || !s.sent && !s.writing
 	if ok {
-		s.conn = c
+		s.conn, s.refused = c, false
 	}
 	s.mu.Unlock()
 	// Also a connection that the request may not use carries it: so its Write
@@ -166,17 +182,31 @@ func (s *Send) moveTo(c *gateConn) bool {
 func (s *Send) pass(c *gateConn, n int) (last bool, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.permitted(c); err != nil {
+		return false, err
+	}
+	return s.whole.next(n), nil
+}
+
+// permit is pass for a connection that knows by itself which bytes are the last.
+func (s *Send) permit(c *gateConn) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.permitted(c)
+}
+
+func (s *Send) permitted(c *gateConn) error {
 	switch {
 	case s.aborted || s.vetoed || s.over:
-		return false, errVetoed
+		return errVetoed
 	case s.conn != c:
-		return false, errSentBefore
+		return errSentBefore
 	case !s.passed && !s.Watcher.Gate():
 		s.vetoed = true
-		return false, errVetoed
+		return errVetoed
 	}
 	s.passed, s.writing = true, true
-	return s.whole.next(n), nil
+	return nil
 }
 
 // begun reports whether the gate has let the request through.

@@ -280,9 +280,14 @@ func (ex *exchange) settle(o tokens.Outcome) tokens.Generation {
 func (ex *exchange) settleGone() {
 	ex.send.Abort()
 	ex.send.Quiesce()
-	if !ex.send.Touched() {
+	switch {
+	case !ex.send.Touched():
 		ex.record(tokens.Settlement{Outcome: tokens.NotSent})
 		ex.settle(tokens.NotSent)
+		return
+	case ex.send.Refused():
+		ex.record(tokens.Settlement{Outcome: tokens.Declined})
+		ex.settle(tokens.Declined)
 		return
 	}
 	ex.record(tokens.Settlement{Outcome: tokens.OutcomeUnknown})

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -114,46 +115,48 @@ func TestLingerHoldsBackTheSuccessorOfACutWrite(t *testing.T) {
 }
 
 func TestASlowUploadIsCutAtTheTakeover(t *testing.T) {
-	for name, prefix := range map[string]int{"still in the buffer": 10, "streaming": 5000} {
-		t.Run(name, func(t *testing.T) {
-			ended := make(chan error, 1)
-			u := newUpstream(t, func(_ http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("X-Slow") != "" {
-					_, err := io.Copy(io.Discard, r.Body)
-					ended <- err
+	eachSender(t, func(t *testing.T, sender func(*Route)) {
+		for name, prefix := range map[string]int{"still in the buffer": 10, "streaming": 5000} {
+			t.Run(name, func(t *testing.T) {
+				ended := make(chan error, 1)
+				u := newUpstream(t, func(_ http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("X-Slow") != "" {
+						_, err := io.Copy(io.Discard, r.Body)
+						ended <- err
+					}
+				})
+				f := newFixture(t, u.URL, sender, func(r *Route) { r.BodyBuffer = 1000 })
+				f.claim("j")
+				pr, pw := io.Pipe()
+				defer func() { _ = pw.Close() }()
+				r := f.request("j", "1", pr)
+				r.Header.Set("X-Slow", "1")
+				a := f.start(r)
+				if _, err := pw.Write(make([]byte, prefix)); err != nil {
+					t.Fatal(err)
 				}
+				if prefix > 1000 {
+					<-u.arrived
+				} else {
+					<-f.contexts
+				}
+				f.takeOver("j")
+				outcome := ""
+				if prefix > 1000 {
+					outcome = "unknown"
+				}
+				want(t, <-a, 412, "refused", "stale-generation", outcome)
+				if prefix > 1000 {
+					if err := <-ended; err == nil {
+						t.Error("the upstream took the cut upload for a whole one")
+					}
+				} else if u.count() != 0 {
+					t.Error("the upstream saw the write")
+				}
+				want(t, f.post("j", "2"), 200, "forwarded", "", "applied")
 			})
-			f := newFixture(t, u.URL, func(r *Route) { r.BodyBuffer = 1000 })
-			f.claim("j")
-			pr, pw := io.Pipe()
-			defer func() { _ = pw.Close() }()
-			r := f.request("j", "1", pr)
-			r.Header.Set("X-Slow", "1")
-			a := f.start(r)
-			if _, err := pw.Write(make([]byte, prefix)); err != nil {
-				t.Fatal(err)
-			}
-			if prefix > 1000 {
-				<-u.arrived
-			} else {
-				<-f.contexts
-			}
-			f.takeOver("j")
-			outcome := ""
-			if prefix > 1000 {
-				outcome = "unknown"
-			}
-			want(t, <-a, 412, "refused", "stale-generation", outcome)
-			if prefix > 1000 {
-				if err := <-ended; err == nil {
-					t.Error("the upstream took the cut upload for a whole one")
-				}
-			} else if u.count() != 0 {
-				t.Error("the upstream saw the write")
-			}
-			want(t, f.post("j", "2"), 200, "forwarded", "", "applied")
-		})
-	}
+		}
+	})
 }
 
 // holdSender holds requests back as a dial does, and does not notice that they were
@@ -249,41 +252,64 @@ func TestTheGateAloneKeepsAVetoedWriteOffTheWire(t *testing.T) {
 }
 
 // dying is an upstream that serves one request and kills the connection after it
-// executed the next, without an answer.
+// executed the next, without an answer. It speaks HTTP/1 and HTTP/2.
 func dying(t *testing.T) (url string, executed func() int) {
+	t.Helper()
+	count := make(chan int, 1)
+	count <- 0
+	url = rawUpstream(t, func(c net.Conn, br *bufio.Reader) {
+		if start, _ := br.Peek(3); string(start) == "PRI" {
+			p := newPeer(c, br)
+			for i := 0; ; i++ {
+				stream, ok := p.request()
+				if !ok {
+					return
+				}
+				count <- <-count + 1
+				if i > 0 {
+					return
+				}
+				p.reply(stream, true, ":status", "200")
+			}
+		}
+		for i := 0; ; i++ {
+			r, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			count <- <-count + 1
+			if i > 0 {
+				return
+			}
+			_, _ = fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	return url, func() int { n := <-count; count <- n; return n }
+}
+
+// rawUpstream serves each connection with h and closes it then.
+func rawUpstream(t *testing.T, h func(net.Conn, *bufio.Reader)) (url string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := make(chan int, 1)
-	count <- 0
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var all sync.WaitGroup
+	all.Go(func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			br := bufio.NewReader(c)
-			for i := 0; ; i++ {
-				r, err := http.ReadRequest(br)
-				if err != nil {
-					break
-				}
-				_, _ = io.Copy(io.Discard, r.Body)
-				count <- <-count + 1
-				if i > 0 {
-					break
-				}
-				_, _ = fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-			}
-			_ = c.Close()
+			all.Go(func() {
+				h(c, bufio.NewReader(c))
+				_ = c.Close()
+			})
 		}
-	}()
-	t.Cleanup(func() { _ = ln.Close(); <-done })
-	return "http://" + ln.Addr().String(), func() int { n := <-count; count <- n; return n }
+	})
+	t.Cleanup(func() { _ = ln.Close(); all.Wait() })
+	return "http://" + ln.Addr().String()
 }
 
 func TestAWriteIsNeverSentTwiceByTheTransport(t *testing.T) {

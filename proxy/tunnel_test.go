@@ -18,7 +18,7 @@ import (
 )
 
 func TestEachSideOfATunnelEndsByItself(t *testing.T) {
-	eachSender(t, func(t *testing.T, sender func(*Route)) {
+	eachHTTP1Sender(t, func(t *testing.T, sender func(*Route)) {
 		t.Run("the caller first", func(t *testing.T) {
 			u := newSocketUpstream(t, nil, nil, func(c *socketConn) error {
 				b, err := io.ReadAll(c.br)
@@ -67,7 +67,7 @@ func TestATunnelThatBreaksOffIsUnknown(t *testing.T) {
 		"at the upstream": func(_, u net.Conn) { _ = u.(*net.TCPConn).SetLinger(0); _ = u.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachSender(t, func(t *testing.T, sender func(*Route)) {
+			eachHTTP1Sender(t, func(t *testing.T, sender func(*Route)) {
 				u := newSocketUpstream(t, nil, nil, nil)
 				f := newFixture(t, u.url, sender, sockets)
 				c, br, _ := f.socket("1", nil)

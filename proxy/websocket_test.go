@@ -215,7 +215,7 @@ func (f *fixture) outcomes(outcome string, n int) {
 }
 
 func TestAWebSocketKeepsEveryFrame(t *testing.T) {
-	eachSender(t, func(t *testing.T, sender func(*Route)) {
+	eachHTTP1Sender(t, func(t *testing.T, sender func(*Route)) {
 		u := newSocketUpstream(t, nil, frame(opText, "greeting", false), nil)
 		f := newFixture(t, u.url, sender, sockets)
 		f.claim("j")
@@ -257,7 +257,7 @@ func TestAWebSocketKeepsEveryFrame(t *testing.T) {
 }
 
 func TestATakeoverCutsAWebSocket(t *testing.T) {
-	eachSender(t, func(t *testing.T, sender func(*Route)) {
+	eachHTTP1Sender(t, func(t *testing.T, sender func(*Route)) {
 		u := newSocketUpstream(t, nil, nil, nil)
 		f := newFixture(t, u.url, sender, sockets)
 		f.claim("j")
@@ -352,7 +352,7 @@ func TestEveryOtherUpgradeIsRefused(t *testing.T) {
 
 func TestAnUpgradeThatTheUpstreamDeclinesIsAnOrdinaryReply(t *testing.T) {
 	for status, outcome := range map[int]string{401: "declined", 200: "applied", 500: "unknown"} {
-		eachSender(t, func(t *testing.T, sender func(*Route)) {
+		eachHTTP1Sender(t, func(t *testing.T, sender func(*Route)) {
 			u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 			f := newFixture(t, u.URL, sender, sockets)
 			_, br := f.raw(handshake("1"))
@@ -375,7 +375,7 @@ func TestAnUpstreamMayOnlySwitchToWhatWasAskedFor(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachSender(t, func(t *testing.T, sender func(*Route)) {
+			eachHTTP1Sender(t, func(t *testing.T, sender func(*Route)) {
 				f := newFixture(t, replying(t, "HTTP/1.1 101 Switching\r\n"+c.reply+"\r\n"), sender, sockets)
 				_, br := f.raw(c.request)
 				if res := head(t, br); res.StatusCode != 502 || res.Header.Get("Fence-Reason") != "upstream-failed" || res.Header.Get("Fence-Outcome") != "unknown" {

@@ -41,8 +41,17 @@ func (s *senders) sender(r config.Route, upstream *url.URL, secure *certs.Client
 	}
 	out := s.before[key]
 	if out == nil {
-		out = proxy.NewSender(upstream, secure.Config, maxIdleConns)
+		out = newSender(r.UpstreamProtocol, upstream, secure)
 	}
 	s.now[key] = out
 	return out
+}
+
+// newSender returns the way to an upstream that speaks the configured protocol.
+func newSender(protocol string, upstream *url.URL, secure *certs.Client) proxy.Sender {
+	switch protocol {
+	case config.ProtocolH2, config.ProtocolH2C:
+		return proxy.NewHTTP2Sender(upstream, secure.Config, maxIdleConns)
+	}
+	return proxy.NewSender(upstream, secure.Config, maxIdleConns)
 }

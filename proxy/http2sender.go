@@ -1,0 +1,383 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// How much of replies is held for callers that read slowly, in bytes.
+const (
+	replyWindow     = 512 << 10 // of one reply
+	replyConnWindow = 1 << 20   // of a connection
+)
+
+var (
+	errNotTaken = errors.New("the upstream did not take the request's body")
+	errNotHTTP2 = errors.New("the upstream does not speak HTTP/2")
+)
+
+// http2Sender sends over HTTP/2, one request per connection at a time. Two requests on
+// one connection could not be told apart when one of them is cut: a stream that is reset
+// leaves its bytes in the kernel's buffer, and only closing the connection drops them.
+//
+// It does without the pool of http.Transport, which repeats what an upstream refused
+// or did not answer (GOAWAY, REFUSED_STREAM, a connection that died), and with it without
+// the repetition: http.ClientConn is one connection, and knows no other.
+type http2Sender struct {
+	dialer    *dialer
+	addr      string
+	secure    bool
+	transport *http.Transport // makes the clients of connections, and sends nothing itself
+	idle      pool[*http2Conn]
+}
+
+// NewHTTP2Sender returns the Sender for the HTTP/2 upstream at u: over TLS for https, with
+// prior knowledge (RFC 9113, section 3.3) for http. tlsConfig is used for https; nil means
+// the system's roots. idle bounds the unused connections that are kept.
+func NewHTTP2Sender(u *url.URL, tlsConfig *tls.Config, idle int) Sender {
+	h := &http2Sender{dialer: newDialer(tlsConfig), addr: hostPort(u), secure: u.Scheme == "https", idle: pool[*http2Conn]{most: idle}}
+	h.dialer.proto = protoHTTP2
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true) // TLS is below, where the gate is
+	h.transport = &http.Transport{
+		// No environment proxy: a write must not take a way that nobody
+		// configured.
+		Proxy:                  nil,
+		DialContext:            h.dial,
+		Protocols:              protocols,
+		DisableCompression:     true,
+		ExpectContinueTimeout:  continueTimeout,
+		MaxResponseHeaderBytes: maxReplyHeader,
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: replyWindow, MaxReceiveBufferPerConnection: replyConnWindow},
+	}
+	return h
+}
+
+// hostPort is the address of an upstream.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// dialled is where dial leaves the connection that it made, for connect.
+type dialled struct{}
+
+// dial makes a connection for the transport.
+func (h *http2Sender) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	g, err := h.dialer.dial(ctx, h.addr, h.secure)
+	if err != nil {
+		return nil, err
+	}
+	c := newFrameConn(g)
+	*ctx.Value(dialled{}).(**frameConn) = c
+	return c, nil
+}
+
+// CloseIdle implements Sender.
+func (h *http2Sender) CloseIdle() { h.idle.close() }
+
+// http2Conn is a connection with its client.
+type http2Conn struct {
+	*frameConn
+	client *http.ClientConn
+	// lent tells that a request is on the connection; back is closed when it is not
+	// any more.
+	lent atomic.Bool
+	back chan struct{}
+}
+
+// Close closes the connection.
+func (c *http2Conn) Close() error { return c.client.Close() }
+
+// connect dials and waits until the upstream has shown that it speaks HTTP/2: a request
+// to one that does not would be unknown, and this way nothing was sent.
+func (h *http2Sender) connect(ctx context.Context) (*http2Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
+	defer cancel()
+	var fc *frameConn
+	client, err := h.transport.NewClientConn(context.WithValue(ctx, dialled{}, &fc), "http", h.addr)
+	if err != nil {
+		return nil, fmt.Errorf("connect to upstream: %w", err)
+	}
+	c := &http2Conn{frameConn: fc, client: client}
+	client.SetStateHook(func(*http.ClientConn) { h.idled(c) })
+	select {
+	case <-c.ready:
+	case <-ctx.Done():
+		return nil, errors.Join(fmt.Errorf("connect to upstream: %w", ctx.Err()), c.tcp.Close())
+	}
+	if !c.speaks() {
+		return nil, errors.Join(errNotHTTP2, c.tcp.Close())
+	}
+	return c, nil
+}
+
+// idled is called when a request on c may have ended, and keeps the connection if it has.
+func (h *http2Sender) idled(c *http2Conn) {
+	if c.client.InFlight() > 0 || !c.lent.CompareAndSwap(true, false) {
+		return
+	}
+	back := c.back
+	if c.done() && c.client.Err() == nil {
+		h.idle.put(c)
+	} else {
+		_ = c.tcp.Close() // it is of no more use
+	}
+	close(back)
+}
+
+// lend returns a connection for one request, and whether it carried others before.
+func (h *http2Sender) lend(ctx context.Context, try int) (c *http2Conn, reused bool, err error) {
+	for {
+		ok := false
+		if try < freshTries { // the last try does not trust what was idle
+			c, ok = h.idle.take()
+		}
+		if !ok {
+			if c, err = h.connect(ctx); err != nil {
+				return nil, false, err
+			}
+		}
+		err = c.client.Reserve()
+		if err == nil {
+			// Not before: idled would take it for one that was given back.
+			c.back = make(chan struct{})
+			c.lent.Store(true)
+			return c, ok, nil
+		}
+		_ = c.tcp.Close() // the upstream has closed it, or takes no more streams
+		if !ok {
+			return nil, false, fmt.Errorf("reserve stream: %w", err)
+		}
+	}
+}
+
+// Send implements Sender.
+func (h *http2Sender) Send(req *http.Request, s *Send) (*http.Response, error) {
+	interim := 0
+	req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+			if interim++; interim > maxInterim {
+				return errInterim
+			}
+			return s.Watcher.Informational(code, header)
+		},
+	}))
+	for try := 0; ; try++ {
+		c, reused, err := h.lend(req.Context(), try)
+		var u *upload
+		if err == nil {
+			var res *http.Response
+			u = newUpload(c, req, s)
+			if res, err = h.exchange(c, req, s, u); err == nil {
+				return res, nil
+			}
+			_ = c.tcp.Close() // the error that counts is err
+		}
+		// A connection that had been idle may have been closed at the other end.
+		again := reused && try < freshTries && !s.Touched() && !s.Vetoed() && req.Context().Err() == nil && !u.used()
+		if !again {
+			if req.Body != nil {
+				_ = req.Body.Close() // nobody reads it any more
+			}
+			return nil, err
+		}
+	}
+}
+
+// exchange sends the request on c and waits for the reply's head.
+func (h *http2Sender) exchange(c *http2Conn, req *http.Request, s *Send, u *upload) (*http.Response, error) {
+	if !s.moveTo(c.gateConn) {
+		return nil, errSentBefore
+	}
+	parent := req.Context()
+	ctx, cancel := context.WithCancel(parent)
+	req = req.WithContext(ctx)
+	if u != nil {
+		req.Body = u
+	}
+	// The client would wait for ever if the upstream has just forbidden streams.
+	patience := time.AfterFunc(dialTimeout, func() {
+		if !c.carries(s) {
+			_ = c.tcp.Close() // the round trip fails
+		}
+	})
+	defer patience.Stop()
+	back := c.back
+	res, err := c.client.RoundTrip(req)
+	if err != nil {
+		cancel()
+		u.stop()
+		return nil, fmt.Errorf("read reply: %w", err)
+	}
+	if req.Method == http.MethodHead {
+		context.AfterFunc(parent, cancel) // nobody closes what is no body
+		res.Body = http.NoBody
+		return res, nil
+	}
+	res.Body = &http2Reply{ReadCloser: res.Body, conn: c, s: s, upload: u, back: back, ctx: ctx, cancel: cancel}
+	return res, nil
+}
+
+// http2Reply is the body of a reply. The client says when both directions are done and
+// the connection is given back, see idled.
+type http2Reply struct {
+	io.ReadCloser
+	conn   *http2Conn
+	s      *Send
+	upload *upload
+	back   <-chan struct{}
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// Read implements io.Reader. At the end it waits until the connection is given back, a
+// moment at most, so that whoever has read the reply finds the connection again.
+func (r *http2Reply) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if err == io.EOF && !r.conn.unfinished(r.s) {
+		select {
+		case <-r.back:
+		case <-r.ctx.Done():
+		}
+	}
+	return n, err
+}
+
+// Close implements io.Closer. A connection whose request or reply is incomplete is
+// closed: only that ends an upload for certain.
+func (r *http2Reply) Close() error {
+	defer r.cancel()
+	r.upload.stop()
+	if !r.conn.unfinished(r.s) {
+		return r.ReadCloser.Close()
+	}
+	err := r.conn.tcp.Close()
+	// Else the client would wait for an upload that waits for its caller.
+	r.cancel()
+	return errors.Join(err, r.ReadCloser.Close())
+}
+
+// upload is the body of a request on its way into the client, which reads and closes it in
+// goroutines of its own.
+type upload struct {
+	body io.ReadCloser
+	s    *Send
+	conn *http2Conn
+	// memory tells that the body is in memory: a buffer that is used again once the
+	// upload was stopped.
+	memory bool
+
+	mu      sync.Mutex
+	stopped bool
+	begun   bool
+	timer   *time.Timer
+}
+
+func newUpload(c *http2Conn, req *http.Request, s *Send) *upload {
+	switch {
+	case len(s.Body) > 0:
+		return &upload{body: io.NopCloser(bytes.NewReader(s.Body)), s: s, conn: c, memory: true}
+	case req.Body != nil:
+		return &upload{body: req.Body, s: s, conn: c}
+	}
+	return nil
+}
+
+// Read implements io.Reader. The client comes back for more when the upstream has taken
+// what it got. HTTP/2 has windows, so a write's deadline alone would not bound that.
+func (u *upload) Read(p []byte) (int, error) {
+	u.mu.Lock()
+	if u.stopped {
+		u.mu.Unlock()
+		return 0, errBody
+	}
+	u.begun = true
+	if u.timer != nil {
+		u.timer.Stop()
+	}
+	if u.memory {
+		// With the lock, so that after stop nobody reads the buffer.
+		defer u.mu.Unlock()
+		n, err := u.body.Read(p)
+		u.watch()
+		return n, err
+	}
+	u.mu.Unlock()
+	n, err := u.body.Read(p)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.stopped {
+		u.watch()
+	}
+	return n, err
+}
+
+// watch bounds the time until the next piece is asked for.
+func (u *upload) watch() {
+	switch {
+	case u.s.Stall == 0:
+	case u.timer == nil:
+		u.timer = time.AfterFunc(u.s.Stall, u.expire)
+	default:
+		u.timer.Reset(u.s.Stall)
+	}
+}
+
+func (u *upload) expire() {
+	if u.conn.unsent(u.s) {
+		u.s.Cancel(errNotTaken)
+		u.s.Abort()
+	}
+}
+
+// Close implements io.Closer. The body itself is closed only if a byte of the request may
+// have gone out: else it may be sent on another connection.
+func (u *upload) Close() error {
+	u.stop()
+	if !u.s.begun() {
+		return nil
+	}
+	u.mu.Lock()
+	u.begun = true
+	u.mu.Unlock()
+	return u.body.Close()
+}
+
+// stop lets nobody read any more. It may be called on nil.
+func (u *upload) stop() {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.stopped = true
+	if u.timer != nil {
+		u.timer.Stop()
+	}
+}
+
+// used reports whether the body can not be sent from its beginning any more.
+func (u *upload) used() bool {
+	if u == nil || u.memory {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.begun
+}

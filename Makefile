@@ -9,6 +9,8 @@ KEYED      ?= 200
 OUTAGE     ?= 10
 UPLOAD     ?= 5
 ROLLS      ?= 20
+IDLE       ?= 15000
+FLOOD      ?= 3000
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULN     := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOFMT       = "$$($(GO) env GOROOT)/bin/gofmt"
@@ -53,13 +55,14 @@ fuzz: ## every fuzz target, FUZZTIME each
 		$(GO) test -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null || exit 1; \
 	done
 
-soak: ## kill the proxy RESTARTS times under load, KEYED times under one key; take it away from workers for OUTAGE seconds; replace it ROLLS times under load; pass bodies of UPLOAD GiB; purge KEYS keys; fuzz for SOAKTIME each
+soak: ## kill the proxy RESTARTS times under load, KEYED times under one key; take it away from workers for OUTAGE seconds; replace it ROLLS times under load; pass bodies of UPLOAD GiB; keep IDLE connections; stand floods of FLOOD; purge KEYS keys; fuzz for SOAKTIME each
 	FENCEPROXY_SOAK_RESTARTS=$(RESTARTS) FENCEPROXY_SOAK_KEYED=$(KEYED) $(GO) test -count=1 -timeout 60m -v \
 		-run 'TestKillingTheProxyUnderLoad|TestAKeyIsExecutedAtMostOnce' ./e2e
 	FENCEPROXY_SOAK_ROLLS=$(ROLLS) $(GO) test -count=1 -timeout 30m -v -run 'TestARollingRestart' ./e2e
 	FENCEPROXY_SOAK_OUTAGE=$(OUTAGE) $(GO) test -count=1 -timeout 10m -v \
 		-run 'TestWorkerKeepsItsGenerationWhenTheProxyIsDown|TestWorkerIsStoppedInTimeWhenTheProxyIsDown' ./e2e
 	FENCEPROXY_SOAK_UPLOAD_GIB=$(UPLOAD) $(GO) test -count=1 -timeout 60m -v -run 'TestLargeBodies|TestALargeUpload' ./e2e
+	FENCEPROXY_SOAK_IDLE=$(IDLE) FENCEPROXY_SOAK_FLOOD=$(FLOOD) $(GO) test -count=1 -timeout 30m -v -parallel 1 -run 'TestIdleConnections|Flood|LeaveNothingBehind' ./e2e
 	FENCEPROXY_SOAK_KEYS=$(KEYS) $(GO) test -count=1 -timeout 30m -v -run 'TestAPurgeGivesItsSpaceBack' ./tokens/badgerstore
 	$(MAKE) fuzz FUZZTIME=$(SOAKTIME)
 

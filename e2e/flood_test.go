@@ -89,8 +89,8 @@ func (s *stage) ended(c net.Conn) string {
 	return string(b)
 }
 
-// The number of connections, streams and jobs in a flood is FENCEPROXY_FLOOD, 500 by default.
-func flood(t *testing.T) int { return fromEnv(t, "FENCEPROXY_FLOOD", 500) }
+// The number of connections, streams and jobs in a flood is FENCEPROXY_SOAK_FLOOD, 500 by default.
+func flood(t *testing.T) int { return fromEnv(t, "FENCEPROXY_SOAK_FLOOD", 500) }
 
 // floods has one proxy flooded in one way, and checks that nothing is left of it.
 func floods(t *testing.T, run func(s *stage, n int), route ...string) {

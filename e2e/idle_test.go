@@ -104,10 +104,10 @@ func refusedOnce(c net.Conn) error {
 	return err
 }
 
-// TestIdleConnectionsAndSlowUploadsDoNotSlowOthersDown takes the number of idle connections from FENCEPROXY_IDLE, 1,000 by
+// TestIdleConnectionsAndSlowUploadsDoNotSlowOthersDown takes the number of idle connections from FENCEPROXY_SOAK_IDLE, 1,000 by
 // default, and has a tenth as many slow uploads, 2,000 at most. Both processes need a descriptor for each.
 func TestIdleConnectionsAndSlowUploadsDoNotSlowOthersDown(t *testing.T) {
-	n := fromEnv(t, "FENCEPROXY_IDLE", 1000)
+	n := fromEnv(t, "FENCEPROXY_SOAK_IDLE", 1000)
 	uploads := min(n/7, 2000)
 	s := open(t, "body: {buffer: 4KiB}")
 	s.up.ForgetHeaders()

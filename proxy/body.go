@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/fenceproxy/fenceproxy/internal/framing"
 )
 
 // smallBody is the size of the pooled buffers, in bytes.
@@ -33,6 +35,7 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 		return nil, false, errBody
 	}
 	defer ex.noReadDeadline()
+	ex.hush()
 	ex.pooled = small.Get().(*[]byte)
 	buf := (*ex.pooled)[:0]
 	for {
@@ -87,6 +90,18 @@ func (ex *exchange) received() bool {
 		}
 	}
 	return ex.whole || ex.r.ContentLength == 0
+}
+
+// hush keeps the server from looking ahead on the caller's connection, if nothing will be
+// waited for that would end with the caller: then nobody cares whether it is there, and
+// the look costs a goroutine and several calls of the kernel.
+func (ex *exchange) hush() {
+	if !ex.attempt.Calm || ex.keyed() || ex.rt.Observe || ex.r.ContentLength <= 0 {
+		return
+	}
+	if ex.hushed = framing.ConnOf(ex.r.Context()); ex.hushed != nil {
+		ex.hushed.Mute(true)
+	}
 }
 
 // readBody reads a piece of the caller's body within the idle timeout.

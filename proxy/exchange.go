@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/internal/auth"
+	"github.com/fenceproxy/fenceproxy/internal/framing"
 	"github.com/fenceproxy/fenceproxy/telemetry"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -65,6 +66,7 @@ type exchange struct {
 	complete, unbounded bool
 	whole               bool // the body is in memory
 	pooled              *[]byte
+	hushed              *framing.Conn // on which the server does not look ahead
 	// streamed tells that the body is passed on as it comes, after prefix; the
 	// stream is made when it is handed to the sender, which then ends it.
 	streamed bool
@@ -331,6 +333,9 @@ func (ex *exchange) finish() {
 	sent := ex.sent
 	ex.mu.Unlock()
 	ex.send.Done()
+	if ex.hushed != nil {
+		ex.hushed.Mute(false)
+	}
 	if ex.pooled != nil && (sent || !ex.admitted) {
 		// Only now nobody reads the body any more.
 		small.Put(ex.pooled)

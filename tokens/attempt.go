@@ -38,6 +38,10 @@ type Attempt struct {
 	Waited time.Duration
 	Took   bool
 
+	// Calm tells, after Watch, that Admit would not have had to wait or to make
+	// anything durable just then.
+	Calm bool
+
 	shard *shard
 	job   *job
 	stage stage
@@ -151,8 +155,9 @@ func (a *Authority) Watch(ctx context.Context, at *Attempt) (err error) {
 		if j != nil && j.loaded && (!at.LiveLease || checkedLive) {
 			w := at.Write
 			w.LiveLease = false // judged by the store's time below
-			_, ref := judge(&j.rec, a.base, &w, 0)
+			v, ref := judge(&j.rec, a.base, &w, 0)
 			if ref == nil {
+				at.Calm = v == verdictGo && j.older == 0 && a.quiet(j) <= 0
 				at.shard, at.job, at.stage = s, j, stageWatching
 				j.watchers.add(at)
 			}
@@ -300,10 +305,7 @@ func (a *Authority) admit(ctx context.Context, at *Attempt, register bool) (err 
 			s.mu.Unlock()
 			return ref
 		}
-		quiet := time.Duration(0)
-		if j.before && a.opt.RestartLinger > 0 {
-			quiet = time.Until(a.quietUntil)
-		}
+		quiet := a.quiet(j)
 		if at.durable() && !checkedKey && (!register || j.older > 0 || quiet > 0) {
 			// The key is judged before older attempts are waited for.
 			s.mu.Unlock()
@@ -366,6 +368,14 @@ func (a *Authority) admit(ctx context.Context, at *Attempt, register bool) (err 
 		}
 		checkedLive, checkedKey = false, false
 	}
+}
+
+// quiet is how long attempts of a dead process may still be in flight. The shard is locked.
+func (a *Authority) quiet(j *job) time.Duration {
+	if j.before && a.opt.RestartLinger > 0 {
+		return time.Until(a.quietUntil)
+	}
+	return 0
 }
 
 // register makes the attempt one that newer generations wait for. The shard is

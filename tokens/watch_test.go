@@ -236,3 +236,37 @@ func TestNoRaceLeavesAMadeUpJobBehind(t *testing.T) {
 		}
 	}
 }
+
+func TestAWatchTellsWhetherAnAdmissionWouldHaveToWait(t *testing.T) {
+	p := start(t, tokens.Options{RestartLinger: time.Hour})
+	watch := func(g tokens.Generation, want bool, when string) {
+		t.Helper()
+		w := newWrite(j1, g)
+		if err := p.Watch(t.Context(), &w.Attempt); err != nil {
+			t.Fatal(err)
+		}
+		p.Unwatch(&w.Attempt)
+		if w.Calm != want {
+			t.Errorf("%s: calm is %v", when, w.Calm)
+		}
+	}
+	watch(7, false, "the floor has to rise")
+	older := p.admit(7)
+	older.Gate() // else it would be vetoed, and settled by that
+	watch(7, true, "one of the same generation is in flight")
+	watch(8, false, "the floor has to rise again")
+	newest := newWrite(j1, 8)
+	admitted := make(chan error, 1)
+	go func() { admitted <- p.Admit(t.Context(), &newest.Attempt) }()
+	for p.Floor(j1) != 8 {
+		time.Sleep(time.Millisecond) // until the floor has risen
+	}
+	watch(8, false, "an older one is in flight")
+	p.Settle(&older.Attempt, tokens.Applied)
+	if err := <-admitted; err != nil {
+		t.Fatal(err)
+	}
+	watch(8, true, "the older one has settled")
+	p = p.crash(tokens.Options{RestartLinger: time.Hour})
+	watch(8, false, "the process before may have left one in flight")
+}

@@ -25,6 +25,7 @@ type Conn struct {
 	// connection are served one after the other.
 	served uint32
 	free   atomic.Bool // it speaks HTTP no more, or HTTP/2
+	muted  atomic.Bool
 }
 
 // NewConn judges what is read from c.
@@ -44,6 +45,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if c.free.Load() {
 		return c.Conn.Read(p)
 	}
+	if len(p) == 1 && c.muted.Load() {
+		return 0, nil
+	}
 	if c.judge.state == stateOver {
 		return 0, Fault(c.judge.fault.Load())
 	}
@@ -58,6 +62,13 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// Mute makes reads of a single byte return with nothing. That is how net/http looks ahead,
+// in a goroutine of its own, once a handler has read its request to the end: so it learns
+// that the caller hung up, and for a handler that would not act on it this costs more than
+// the judging. Reading bodies of a known length never asks for a single byte here, since it
+// goes through a larger buffer; whatever else is read must find it lifted again.
+func (c *Conn) Mute(on bool) { c.muted.Store(on) }
 
 // Release ends the judging: the connection was taken over from the HTTP server.
 func (c *Conn) Release() { c.free.Store(true) }
@@ -77,13 +88,23 @@ func NewContext(ctx context.Context, c *Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
+// ConnOf returns the Conn that a request came on, or nil if it came over HTTP/2 or was not
+// judged.
+func ConnOf(ctx context.Context) *Conn {
+	c, ok := ctx.Value(connKey{}).(*Conn)
+	if !ok || c.free.Load() {
+		return nil
+	}
+	return c
+}
+
 // Verdict returns the Fault in the head of the request that is being served, or nil. A handler must
 // ask exactly once per request, and before anything else: requests are counted by it. What was
 // not judged has a fault too, so that no way around the judge leads past it. Without a Conn in the
 // context, and on HTTP/2, there is nothing to judge.
 func Verdict(ctx context.Context) error {
-	c, ok := ctx.Value(connKey{}).(*Conn)
-	if !ok || c.free.Load() {
+	c := ConnOf(ctx)
+	if c == nil {
 		return nil
 	}
 	c.served++

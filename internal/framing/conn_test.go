@@ -209,15 +209,17 @@ func TestARequestBehindAnUpgradeThatWasAnsweredIsRefused(t *testing.T) {
 }
 
 func TestARequestWithThePrefacesFirstLineIsNotHTTP2(t *testing.T) {
-	f := serve(t)
-	got := f.say(t, "PRI * HTTP/2.0\r\nHost: h\r\n\r\n"+good, 1)
-	for _, s := range f.all() {
-		if s.verdict == nil {
-			t.Errorf("the handler took %+v", s)
+	for _, text := range []string{"PRI * HTTP/2.0\r\nHost: h\r\n\r\n" + good, "PRI * HTTP/2.0\r\n\r\n" + good, "PRI * HTTP/2.0\r\n\r\n"} {
+		f := serve(t)
+		got := f.say(t, text, 1)
+		for _, s := range f.all() {
+			if s.verdict == nil {
+				t.Errorf("%q: the handler took %+v", text, s)
+			}
 		}
-	}
-	if len(got) > 1 {
-		t.Errorf("answers %v", got)
+		if len(got) > 1 {
+			t.Errorf("%q: answers %v", text, got)
+		}
 	}
 }
 
@@ -292,5 +294,29 @@ func TestWhoTakesAConnectionOverReadsWhatFollowsAFault(t *testing.T) {
 	b := make([]byte, 10)
 	if n, err := c.Read(b); err != nil || n != 1 {
 		t.Errorf("got %d bytes, %v", n, err)
+	}
+}
+
+func TestAMutedConnOnlyLosesTheLookAhead(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer func() { _ = errors.Join(ours.Close(), theirs.Close()) }() // the test is over
+	c := NewConn(ours, Options{})
+	c.Mute(true)
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err != nil {
+		t.Errorf("muted: got %d and %v", n, err)
+	}
+	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	go func() { _, _ = io.WriteString(theirs, request) }() // a short one shows below
+	buf := make([]byte, 3)
+	if n, err := c.Read(buf); n != 3 || err != nil || string(buf) != "GET" {
+		t.Errorf("got %d, %v and %q", n, err, buf)
+	}
+	c.Mute(false)
+	if n, err := c.Read(buf[:1]); n != 1 || err != nil || buf[0] != ' ' {
+		t.Errorf("lifted: got %d, %v and %q", n, err, buf)
+	}
+	rest := make([]byte, len(request)-4)
+	if _, err := io.ReadFull(c, rest); err != nil || string(rest) != request[4:] {
+		t.Errorf("got %v and %q", err, rest)
 	}
 }

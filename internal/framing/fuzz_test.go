@@ -13,6 +13,7 @@ import (
 // depend on the pieces in which it comes.
 func FuzzWhatPassesIsReadTheSameWay(f *testing.F) {
 	f.Add([]byte(preface+"\x00\x00\x00\x04"), byte(3))
+	f.Add([]byte(preface[:len("PRI * HTTP/2.0\r\n\r\n")]), byte(1))
 	f.Add(headOfTen, byte(100))
 	for _, c := range faulty {
 		if len(c.stream) < 10_000 {
@@ -44,8 +45,10 @@ func compare(t *testing.T, delivered []byte, judged reading) {
 			return
 		}
 		if k >= len(judged.heads) {
-			// The handler refuses it, if the judge knows that it is none of his.
-			if judged.state == stateOver || judged.state == stateHeld || judged.state == statePass {
+			// Verdict refuses it. That is for what the judge knows to be none of his, or half
+			// a preface.
+			switch judged.state {
+			case stateOver, stateHeld, statePass, statePreface:
 				return
 			}
 			t.Fatalf("request %d was never judged", k)

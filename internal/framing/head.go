@@ -1,28 +1,7 @@
 package framing
 
-import (
-	"encoding/binary"
-	"math"
-	"math/bits"
-)
-
-// field is a header that decides where a request ends or who speaks on its connection.
-type field uint8
-
-const (
-	fieldOther field = iota
-	fieldLength
-	fieldCoding
-	fieldHost
-	fieldUpgrade
-	fields
-)
-
-const (
-	longestField = len("transfer-encoding")
-	codingValue  = "chunked"
-	version      = "HTTP/1."
-)
+// version is what the name of every version that is judged begins with.
+const version = "HTTP/1."
 
 // lineState is how a reader that takes LF for a line's end sees the present line.
 type lineState uint8
@@ -32,20 +11,6 @@ const (
 	lineText
 	lineCR // nothing but a CR so far
 )
-
-// tokens maps the bytes of a token (RFC 9110, section 5.6.2) to their lower case, others to 0.
-var tokens = func() (t [256]byte) {
-	for c := '0'; c <= '9'; c++ {
-		t[c] = byte(c)
-	}
-	for c := 'a'; c <= 'z'; c++ {
-		t[c], t[c-'a'+'A'] = byte(c), byte(c)
-	}
-	for _, c := range []byte("!#$%&'*+-.^_`|~") {
-		t[c] = c
-	}
-	return t
-}()
 
 // condemn notes a fault in a head. The byte at i has not been delivered; line says how a lenient
 // reader sees the line before it. From here on the head is delivered up to where net/http may see
@@ -160,13 +125,13 @@ func (j *judge) header(p []byte, i int) int {
 		c := p[i]
 		switch j.state {
 		case stateLine:
-			switch t := tokens[c]; {
+			t := tokens[c]
+			switch {
 			case t != 0:
-				j.state, j.at = stateName, 0
-				j.keep = t == 'c' || t == 't' || t == 'h' || t == 'u'
 			case c == '\r':
 				j.state = stateEndLF
 				i++
+				continue
 			case c == '\n':
 				return j.condemn(FaultLineEnd, i, lineEmpty)
 			case c == ' ' || c == '\t':
@@ -174,9 +139,11 @@ func (j *judge) header(p []byte, i int) int {
 			default:
 				return j.condemn(FaultName, i, lineEmpty)
 			}
+			j.state, j.at = stateName, 0
+			j.keep = t == 'c' || t == 't' || t == 'h' || t == 'u'
+			fallthrough
 		case stateName:
-			i = j.readName(p, i)
-			if i == len(p) {
+			if i = j.readName(p, i); i == len(p) {
 				return i
 			}
 			switch p[i] {
@@ -190,24 +157,25 @@ func (j *judge) header(p []byte, i int) int {
 				return j.condemn(f, i, lineText)
 			}
 			j.state = stateBlank
-			i++
+			if i++; i == len(p) {
+				return i
+			}
+			fallthrough
 		case stateBlank:
-			if c == ' ' || c == '\t' {
-				i++
-				if j.field == fieldOther {
-					j.state = stateValue // which may begin with more
+			for p[i] == ' ' || p[i] == '\t' {
+				if i++; i == len(p) {
+					return i
 				}
+			}
+			j.at, j.digits, j.state = 0, 0, stateValue
+			if j.field == fieldLength {
+				j.state = stateLength
+				continue
+			} else if j.field == fieldCoding {
+				j.state = stateCoding
 				continue
 			}
-			j.at, j.digits = 0, 0
-			switch j.field {
-			case fieldLength:
-				j.state = stateLength
-			case fieldCoding:
-				j.state = stateCoding
-			default:
-				j.state = stateValue
-			}
+			fallthrough
 		case stateValue:
 			if i += textLength(p[i:], 0x20); i == len(p) {
 				return i
@@ -268,95 +236,6 @@ func (j *judge) readName(p []byte, i int) int {
 	return i
 }
 
-// named decides what a name that was read means.
-func (j *judge) named() Fault {
-	j.field = fieldOther
-	if !j.keep || j.at > longestField {
-		return noFault
-	}
-	f, exact := lookup(j.name[:j.at])
-	switch {
-	case f == fieldOther:
-		return noFault
-	case !exact:
-		return FaultAlias
-	case j.trailer:
-		return FaultTrailer
-	}
-	if j.field = f; j.seen[f] {
-		return FaultRepeated
-	}
-	j.seen[f] = true
-	if f == fieldUpgrade {
-		j.hold = true
-	}
-	return noFault
-}
-
-// lookup finds a field by its lower-case name. exact is false if only a server that takes _ or .
-// for a dash would find it.
-func lookup(name []byte) (f field, exact bool) {
-	var is string
-	switch len(name) {
-	case len("host"):
-		f, is = fieldHost, "host"
-	case len("upgrade"):
-		f, is = fieldUpgrade, "upgrade"
-	case len("content-length"):
-		f, is = fieldLength, "content-length"
-	case len("transfer-encoding"):
-		f, is = fieldCoding, "transfer-encoding"
-	default:
-		return fieldOther, false
-	}
-	exact = true
-	for i, c := range name {
-		if c == is[i] {
-			continue
-		}
-		if is[i] != '-' || c != '_' && c != '.' {
-			return fieldOther, false
-		}
-		exact = false
-	}
-	return f, exact
-}
-
-// fieldValue judges a byte of a length or of a transfer coding.
-func (j *judge) fieldValue(c byte) Fault {
-	f := FaultLength
-	if j.field == fieldCoding {
-		f = FaultCoding
-	}
-	switch {
-	case c == '\n':
-		return FaultLineEnd
-	case c == '\r':
-		if j.state == stateLength && j.digits == 0 || j.state == stateCoding && j.at < len(codingValue) {
-			return f
-		}
-		j.state = stateLineEnd
-		return noFault
-	case c == ' ' || c == '\t':
-		if j.state == stateCoding && j.at < len(codingValue) || j.state == stateLength && j.digits == 0 {
-			return f
-		}
-		j.state = stateValueEnd
-		return noFault
-	case j.state == stateLength && '0' <= c && c <= '9':
-		d := uint64(c - '0')
-		if j.length > (math.MaxInt64-d)/10 {
-			return f
-		}
-		j.length, j.digits = j.length*10+d, 1
-		return noFault
-	case j.state == stateCoding && j.at < len(codingValue) && tokens[c] == codingValue[j.at]:
-		j.at++
-		return noFault
-	}
-	return f
-}
-
 // headEnds judges a head as a whole when it has ended, and decides what follows. A body that has
 // no length is none (RFC 9112, section 6.3).
 func (j *judge) headEnds() Fault {
@@ -384,23 +263,4 @@ func (j *judge) headEnds() Fault {
 		j.ended()
 	}
 	return noFault
-}
-
-// textLength counts the bytes at the beginning of p that are at least min and not DEL. Eight are
-// compared at a time; min is at most 0x80.
-func textLength(p []byte, least byte) int {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	n := 0
-	for below := ones * uint64(least); len(p)-n >= 8; n += 8 {
-		x := binary.LittleEndian.Uint64(p[n:])
-		del := x ^ ones*0x7f
-		// The lowest byte that is marked is one; those above it may be marked by a borrow.
-		if m := ((x-below)&^x | (del-ones)&^del) & highs; m != 0 {
-			return n + bits.TrailingZeros64(m)/8
-		}
-	}
-	for n < len(p) && p[n] >= least && p[n] != 0x7f {
-		n++
-	}
-	return n
 }

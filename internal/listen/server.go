@@ -77,38 +77,37 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 
 // connState follows what a connection is used for.
 func connState(c net.Conn, state http.ConnState) {
-	under := judged(c)
-	if under != nil && state == http.StateHijacked {
-		under.Release()
-	}
-	var tracked net.Conn
-	switch t := c.(type) {
-	case *tls.Conn:
-		tracked = t.NetConn()
-	default:
-		if under == nil {
-			return
+	switch state {
+	case http.StateHijacked:
+		switch c := c.(type) {
+		case *framing.Conn:
+			c.Release()
+		case *secure:
+			c.Release()
 		}
-		if tracked = under.Conn; tracked != nil {
-			if t, ok := tracked.(*tls.Conn); ok {
-				tracked = t.NetConn()
-			}
+	case http.StateActive, http.StateIdle:
+		if own := registered(c); own != nil {
+			own.rest(state == http.StateIdle)
 		}
-	}
-	if own, ok := tracked.(*conn); ok && (state == http.StateActive || state == http.StateIdle) {
-		own.rest(state == http.StateIdle)
 	}
 }
 
-// judged is the judge of a connection of HTTP/1, or nil.
-func judged(c net.Conn) *framing.Conn {
-	switch c := c.(type) {
-	case *framing.Conn:
-		return c
-	case *secure:
-		return c.Conn
+// registered is what a connection of the server is in the register.
+func registered(c net.Conn) *conn {
+	for {
+		switch under := c.(type) {
+		case *conn:
+			return under
+		case *framing.Conn:
+			c = under.Conn
+		case *secure:
+			c = under.Conn.Conn
+		case *tls.Conn:
+			c = under.NetConn()
+		default:
+			return nil
+		}
 	}
-	return nil
 }
 
 // front stands before the handler.

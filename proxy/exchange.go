@@ -271,6 +271,11 @@ func (ex *exchange) Informational(code int, header textproto.MIMEHeader) error {
 			h[name] = values
 		}
 	}
+	if ex.r.ProtoMajor == 2 {
+		// Makes the server copy the map. It reads it in a goroutine of its own,
+		// also after a caller that hangs up has made WriteHeader return.
+		h["Content-Length"] = nil
+	}
 	ex.w.WriteHeader(code)
 	clear(h)
 	ex.talk(false)

@@ -13,9 +13,12 @@ import (
 	"net/textproto"
 	"net/url"
 	"sync"
-	"sync/atomic"
 	"time"
 )
+
+// forgetTime is how long the client of a connection may take to forget a request that has
+// ended.
+const forgetTime = 50 * time.Millisecond
 
 // How much of replies is held for callers that read slowly, in bytes.
 const (
@@ -95,10 +98,6 @@ func (h *http2Sender) CloseIdle() { h.idle.close() }
 type http2Conn struct {
 	*frameConn
 	client *http.ClientConn
-	// lent tells that a request is on the connection; back is closed when it is not
-	// any more.
-	lent atomic.Bool
-	back chan struct{}
 }
 
 // Close closes the connection.
@@ -115,7 +114,6 @@ func (h *http2Sender) connect(ctx context.Context) (*http2Conn, error) {
 		return nil, fmt.Errorf("connect to upstream: %w", err)
 	}
 	c := &http2Conn{frameConn: fc, client: client}
-	client.SetStateHook(func(*http.ClientConn) { h.idled(c) })
 	select {
 	case <-c.ready:
 	case <-ctx.Done():
@@ -127,18 +125,19 @@ func (h *http2Sender) connect(ctx context.Context) (*http2Conn, error) {
 	return c, nil
 }
 
-// idled is called when a request on c may have ended, and keeps the connection if it has.
-func (h *http2Sender) idled(c *http2Conn) {
-	if c.client.InFlight() > 0 || !c.lent.CompareAndSwap(true, false) {
+// giveBack keeps a connection whose request and reply were whole.
+func (h *http2Sender) giveBack(c *http2Conn) {
+	// The client has its own goroutine for each request, and forgets it a moment later.
+	// Its state hook is no help: it misses a request that comes and goes while the
+	// hook of the one before is returning.
+	for pause := time.Microsecond; c.client.InFlight() > 0 && pause < forgetTime; pause *= 2 {
+		time.Sleep(pause)
+	}
+	if c.done() && c.client.InFlight() == 0 && c.client.Err() == nil {
+		h.idle.put(c)
 		return
 	}
-	back := c.back
-	if c.done() && c.client.Err() == nil {
-		h.idle.put(c)
-	} else {
-		_ = c.tcp.Close() // it is of no more use
-	}
-	close(back)
+	_ = c.tcp.Close() // it is of no more use
 }
 
 // lend returns a connection for one request, and whether it carried others before.
@@ -153,11 +152,7 @@ func (h *http2Sender) lend(ctx context.Context, try int) (c *http2Conn, reused b
 				return nil, false, err
 			}
 		}
-		err = c.client.Reserve()
-		if err == nil {
-			// Not before: idled would take it for one that was given back.
-			c.back = make(chan struct{})
-			c.lent.Store(true)
+		if err = c.client.Reserve(); err == nil {
 			return c, ok, nil
 		}
 		_ = c.tcp.Close() // the upstream has closed it, or takes no more streams
@@ -205,8 +200,7 @@ func (h *http2Sender) exchange(c *http2Conn, req *http.Request, s *Send, u *uplo
 	if !s.moveTo(c.gateConn) {
 		return nil, errSentBefore
 	}
-	parent := req.Context()
-	ctx, cancel := context.WithCancel(parent)
+	ctx, cancel := context.WithCancel(req.Context())
 	req = req.WithContext(ctx)
 	if u != nil {
 		req.Body = u
@@ -218,45 +212,53 @@ func (h *http2Sender) exchange(c *http2Conn, req *http.Request, s *Send, u *uplo
 		}
 	})
 	defer patience.Stop()
-	back := c.back
 	res, err := c.client.RoundTrip(req)
 	if err != nil {
 		cancel()
 		u.stop()
 		return nil, fmt.Errorf("read reply: %w", err)
 	}
-	if req.Method == http.MethodHead {
-		context.AfterFunc(parent, cancel) // nobody closes what is no body
+	reply := &http2Reply{ReadCloser: res.Body, sender: h, conn: c, s: s, upload: u, cancel: cancel}
+	if res.Body = reply; req.Method == http.MethodHead {
+		_ = reply.Close() // there is none
 		res.Body = http.NoBody
-		return res, nil
 	}
-	res.Body = &http2Reply{ReadCloser: res.Body, conn: c, s: s, upload: u, back: back, ctx: ctx, cancel: cancel}
 	return res, nil
 }
 
-// http2Reply is the body of a reply. The client says when both directions are done and
-// the connection is given back, see idled.
+// http2Reply is the body of a reply. It is read and closed by one goroutine.
 type http2Reply struct {
 	io.ReadCloser
-	conn   *http2Conn
+	sender *http2Sender
+	conn   *http2Conn // nil once it was given back
 	s      *Send
 	upload *upload
-	back   <-chan struct{}
-	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// Read implements io.Reader. At the end it waits until the connection is given back, a
-// moment at most, so that whoever has read the reply finds the connection again.
+// Read implements io.Reader.
 func (r *http2Reply) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
-	if err == io.EOF && !r.conn.unfinished(r.s) {
-		select {
-		case <-r.back:
-		case <-r.ctx.Done():
-		}
+	if err == io.EOF {
+		r.end()
 	}
 	return n, err
+}
+
+// end gives the connection back if request and reply were whole, and reports whether it
+// has.
+func (r *http2Reply) end() bool {
+	c := r.conn
+	if c == nil {
+		return true
+	}
+	if c.unfinished(r.s) {
+		return false // a part of the request is still on its way
+	}
+	r.conn = nil
+	_ = r.ReadCloser.Close() // waits until the client is done with the stream
+	r.sender.giveBack(c)
+	return true
 }
 
 // Close implements io.Closer. A connection whose request or reply is incomplete is
@@ -264,10 +266,12 @@ func (r *http2Reply) Read(p []byte) (int, error) {
 func (r *http2Reply) Close() error {
 	defer r.cancel()
 	r.upload.stop()
-	if !r.conn.unfinished(r.s) {
-		return r.ReadCloser.Close()
+	if r.end() {
+		return nil
 	}
-	err := r.conn.tcp.Close()
+	c := r.conn
+	r.conn = nil
+	err := c.tcp.Close()
 	// Else the client would wait for an upload that waits for its caller.
 	r.cancel()
 	return errors.Join(err, r.ReadCloser.Close())

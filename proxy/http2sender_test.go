@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"strings"
 	"testing"
 	"time"
@@ -282,6 +285,35 @@ func TestTooManyInterimRepliesEndTheWrite(t *testing.T) {
 		_, _ = io.Copy(io.Discard, readFrames{p.fr})
 	})
 	want(t, newFixture(t, url, overHTTP2).post("j", "1"), 502, "refused", "upstream-failed", "unknown")
+}
+
+func TestInterimRepliesToACallerOfHTTP2ThatHangsUpHurtNobody(t *testing.T) {
+	// The race detector sees what would crash the process.
+	url := rawUpstream(t, func(c net.Conn, br *bufio.Reader) {
+		if _, err := http.ReadRequest(br); err != nil {
+			return
+		}
+		for range 200 {
+			if _, err := io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"); err != nil {
+				return
+			}
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	})
+	f := newFixture(t, url, func(r *Route) { r.Sender = NewTransportSender(nil, 8) })
+	c := f.http2(false)
+	for range 50 {
+		ctx, hangUp := context.WithCancel(t.Context())
+		trace := &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { hangUp(); return nil }}
+		r, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodGet, c.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := c.client.Do(r); err == nil {
+			_ = res.Body.Close()
+		}
+		hangUp()
+	}
 }
 
 func TestAnEventStreamIsPassedOnAtOnceOverHTTP2(t *testing.T) {

@@ -75,7 +75,7 @@ func authorityMutants() []mutant {
 			},
 			pkg: "tokens", test: "TestATakeoverCutsWhatIsBeingSentAndWaitsForItsEnd"},
 		{name: "the attempts of a dead process do not linger",
-			edits: one(attempt, "quiet = time.Until(a.quietUntil)", "quiet = 0"),
+			edits: one(attempt, "return time.Until(a.quietUntil)", "return 0"),
 			pkg:   "tokens", test: "TestTheFirstWritesAfterARestartLetTheDeadOnesLinger"},
 		{name: "a lease gets no grace after a restart",
 			edits: one(lease, "return max(l.Until, opened+a.opt.RestartGrace.Milliseconds())", "return l.Until"),

@@ -186,7 +186,7 @@ func (c *frameConn) unsent(s *Send) bool {
 func (c *frameConn) unfinished(s *Send) bool {
 	c.state.Lock()
 	defer c.state.Unlock()
-	return c.carried == s && !(c.whole && c.answered)
+	return c.carried == s && (!c.whole || !c.answered)
 }
 
 // Read implements net.Conn.

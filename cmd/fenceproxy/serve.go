@@ -44,6 +44,9 @@ restart, is logged, and the running configuration stays.`,
 			if err != nil {
 				return err
 			}
+			// net/http has things to say of upstreams that it tells nobody but package log.
+			slog.SetLogLoggerLevel(slog.LevelDebug)
+			slog.SetDefault(log)
 			again := load
 			if file == "" {
 				again = func() (*config.Config, error) {

@@ -10,9 +10,9 @@ var namespaceOfTheRoute = one(whoWrites, "\t\treturn ex.writer.Namespace()\n", "
 
 func doorMutants() []mutant {
 	return []mutant{
-		{name: "a job outside the caller's prefixes is its own",
+		{core: true, name: "a job outside the caller's prefixes is its own",
 			edits: one(whoCalls, "if !who.Owns(id) {", "if who == nil {"), pkg: "control", test: "TestAJobOutsideThePrefixesIsForbiddenWhetherItExistsOrNot"},
-		{name: "the namespace of the caller is not looked at",
+		{core: true, name: "the namespace of the caller is not looked at",
 			edits: one(whoCalls, "Namespace: who.Namespace(), ID: id}, nil", "ID: id}, nil"), pkg: "control", test: "TestTwoTenantsWithTheSameIdsNeitherMoveNorSeeEachOther"},
 		{name: "a certificate makes up for a token that is wrong",
 			edits: one(whoCalls, "len(values) > 0 {", "len(values) > 0 && r.TLS == nil {"), pkg: "control", test: "TestACertificateCountsWhereNoTokenIsSent"},

@@ -31,9 +31,9 @@ var (
 
 func keyMutants() []mutant {
 	return []mutant{
-		{name: "a keyed write is sent before its record is durable",
+		{core: true, name: "a keyed write is sent before its record is durable",
 			edits: notRecordedFirst, pkg: "proxy", test: "TestNothingIsSentBeforeTheAttemptIsDurable"},
-		{name: "an attempt that nobody tracks any more leaves its key free",
+		{core: true, name: "an attempt that nobody tracks any more leaves its key free",
 			edits: deadCountAsFree, pkg: "tokens", test: "TestAnOutcomeThatCanNotBeRecordedIsUnknownNeverFree"},
 		{name: "the fingerprint is ignored",
 			edits: one(key, "return f.Head != g.Head || f.Known()", "return f.Head == \"\" && f.Known()"),

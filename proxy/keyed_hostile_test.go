@@ -52,10 +52,10 @@ func TestALongReplyOutlastsTheIdleTimeout(t *testing.T) {
 		for range 10 {
 			_, _ = w.Write(make([]byte, 10_000))
 			_ = http.NewResponseController(w).Flush()
-			<-time.After(20 * time.Millisecond) // the pace is what is tested
+			<-time.After(150 * time.Millisecond) // the pace is what is tested
 		}
 	})
-	f := newFixture(t, u.URL, keeping, func(r *Route) { r.IdleTimeout = 100 * time.Millisecond })
+	f := newFixture(t, u.URL, keeping, func(r *Route) { r.IdleTimeout = time.Second })
 	for _, r := range []*http.Request{f.request("j", "1", nil), f.keyed("j", "1", "k", "b")} {
 		if got := f.send(r); got.err != nil || len(got.body) != 100_000 {
 			t.Errorf("got %d bytes, %v", len(got.body), got.err)

@@ -21,9 +21,6 @@ const (
 	retrySoon = time.Second
 	// partTime is how long a caller that is still sending gets to read its answer.
 	partTime = 500 * time.Millisecond
-	// streamTime is the same on HTTP/2, where the answer needs only to be taken up before the
-	// reset that follows it on the same connection.
-	streamTime = 100 * time.Millisecond
 )
 
 // answer is an answer that the proxy makes itself.
@@ -201,12 +198,12 @@ func (ex *exchange) partWays(lastChunk bool) {
 // A small rest is read, so that there is nothing to reset.
 func (ex *exchange) partStream(small bool) {
 	if small && ex.r.Header["Expect"] == nil { // a read would send 100 Continue behind the answer
-		_ = ex.rc.SetReadDeadline(time.Now().Add(streamTime)) // without it the read below fails or ends
+		_ = ex.rc.SetReadDeadline(time.Now().Add(partTime)) // without it the read below fails or ends
 		if _, err := io.CopyN(io.Discard, ex.r.Body, smallBody+1); errors.Is(err, io.EOF) {
 			return
 		}
 	}
-	wait := time.NewTimer(streamTime)
+	wait := time.NewTimer(partTime)
 	defer wait.Stop()
 	select {
 	case <-ex.r.Context().Done():

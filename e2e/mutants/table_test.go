@@ -181,6 +181,11 @@ func wholeMutants() []mutant {
 	return append(append(wholeKeyMutants(), wholeDoorMutants()...), []mutant{
 		{name: "program without the barrier", edits: barrierRemoved,
 			pkg: "e2e", test: "TestTheNewerWriteWaitsForTheOlderOnesAnswer", whole: true},
+		{name: "program without the barrier, before a store for S3", edits: barrierRemoved,
+			pkg: "e2e/peers", test: "TestATakeoverWaitsForACompletion", whole: true},
+		{name: "program that resets a stream right behind its answer",
+			edits: one("proxy/answer.go", "if ex.r.ProtoMajor > 1 && (part || !ex.received()) && ex.rc.Flush() == nil {", "if ex.r.ProtoMajor > 2 {"),
+			pkg:   "e2e", test: "TestARefusedCallerOfHTTP2HasItsAnswerBeforeItsStreamIsReset", whole: true},
 		{name: "program without the barrier under load", edits: barrierRemoved,
 			pkg: "e2e", test: "TestTheOrderHoldsUnderLoadWithoutACrash", whole: true},
 		{name: "program whose later claims raise no floor",

@@ -170,7 +170,7 @@ func TestCurlReadsAnAnswerThatComesBeforeItHasSentAll(t *testing.T) {
 	for _, p := range protocols() {
 		t.Run(p.name, func(t *testing.T) {
 			s := openDAV(t, p)
-			large := file(t, "large", 24<<20, 1)
+			large := file(t, "large", 12<<20, 1)
 			l := s.claim("reports", "a")
 			for _, expect := range []string{"Expect:", "Expect: 100-continue"} {
 				s.says(s.curl(l, "-T", large, "-H", expect, strings.TrimSuffix(s.url, "/dav")+"/elsewhere"), "405 forwarded declined")
@@ -194,7 +194,7 @@ func TestATakeoverCutsAnUploadToWebDAV(t *testing.T) {
 
 func cutUpload(t *testing.T, s *davStage, args []string) {
 	t.Helper()
-	first, second := file(t, "first", 24<<20, 1), file(t, "second", 2<<20, 2)
+	first, second := file(t, "first", 12<<20, 1), file(t, "second", 2<<20, 2)
 	older := s.claim("reports", "a")
 	h := s.valve.holdRequest("PUT /dav/report", 1<<20)
 	put := s.curl(older, append(args, "-T", first, s.url+"/report")...)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -29,8 +30,13 @@ func startNginx(t *testing.T) *nginx {
 			t.Fatal(err)
 		}
 	}
-	gate := filepath.Join(dir, "cgi.sock")
-	answers(t, launch(t, dir, nil, "fcgiwrap", "-c", "4", "-s", "unix:"+gate), gate)
+	// Each works on one request at a time. Neither they nor nginx fork, so that nothing is left if the tests are killed.
+	var gates strings.Builder
+	for i := range 3 {
+		gate := filepath.Join(dir, fmt.Sprintf("cgi%d.sock", i))
+		answers(t, launch(t, dir, nil, "fcgiwrap", "-s", "unix:"+gate), gate)
+		fmt.Fprintf(&gates, "server unix:%s; ", gate)
+	}
 
 	const module = "/usr/lib/nginx/modules/ngx_http_dav_ext_module.so"
 	if _, err := os.Stat(module); err != nil {
@@ -40,7 +46,7 @@ func startNginx(t *testing.T) *nginx {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf(nginxConfig, module, me.Username, dir, n.socket, n.repos, filepath.Dir(program(t, "git-http-backend")), gate)
+	config := fmt.Sprintf(nginxConfig, module, me.Username, dir, n.socket, n.repos, filepath.Dir(program(t, "git-http-backend")), gates.String())
 	file := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -58,11 +64,11 @@ func startNginx(t *testing.T) *nginx {
 	return n
 }
 
-// nginxConfig has: the module, the user, the directory, the socket, the repositories, git's programs, the CGI gate.
+// nginxConfig has: the module, the user, the directory, the socket, the repositories, git's programs, the gates to them.
 const nginxConfig = `load_module %[1]s;
 daemon off;
+master_process off;
 user %[2]s;
-worker_processes 1;
 pid %[3]s/nginx.pid;
 error_log %[3]s/error.log info;
 events { worker_connections 256; }
@@ -75,6 +81,7 @@ http {
   uwsgi_temp_path %[3]s/tmp/uwsgi;
   scgi_temp_path %[3]s/tmp/scgi;
   client_max_body_size 0;
+  upstream git { least_conn; %[7]s}
   server {
     listen unix:%[4]s;
     root %[3]s;
@@ -84,7 +91,7 @@ http {
       create_full_put_path on;
     }
     location ~ ^/git(/.*)$ {
-      fastcgi_pass unix:%[7]s;
+      fastcgi_pass git;
       fastcgi_param SCRIPT_FILENAME %[6]s/git-http-backend;
       fastcgi_param GIT_PROJECT_ROOT %[5]s;
       fastcgi_param GIT_HTTP_EXPORT_ALL 1;

@@ -40,7 +40,9 @@ func open(t *testing.T, v *valve, route ...string) *stage {
 
 func openWith(t *testing.T, v *valve, settings daemon.Settings) *stage {
 	t.Helper()
-	settings.Upstream = v.URL()
+	if settings.Upstream == "" {
+		settings.Upstream = v.URL()
+	}
 	s := &stage{T: t, valve: v, proxy: daemon.Start(t, settings), home: t.TempDir()}
 	s.control = s.proxy.Control()
 	t.Cleanup(s.control.Close)

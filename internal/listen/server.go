@@ -81,21 +81,13 @@ func connState(c net.Conn, state http.ConnState) {
 	if under != nil && state == http.StateHijacked {
 		under.Release()
 	}
-	var tracked net.Conn
-	switch t := c.(type) {
-	case *tls.Conn:
-		tracked = t.NetConn()
-	default:
-		if under == nil {
-			return
-		}
-		if tracked = under.Conn; tracked != nil {
-			if t, ok := tracked.(*tls.Conn); ok {
-				tracked = t.NetConn()
-			}
-		}
+	if under != nil {
+		c = under.Conn
 	}
-	if own, ok := tracked.(*conn); ok && (state == http.StateActive || state == http.StateIdle) {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	if own, ok := c.(*conn); ok && (state == http.StateActive || state == http.StateIdle) {
 		own.rest(state == http.StateIdle)
 	}
 }

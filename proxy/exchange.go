@@ -32,7 +32,8 @@ type exchange struct {
 	// traceID is of the caller's trace, or of ours.
 	traceID string
 
-	unframed bool // the head has a fault in its framing
+	unframed   bool             // the head has a fault in its framing
+	principals *auth.Principals // that count for it
 	// writer is whom the caller's certificate names; nil where certificates mean
 	// nothing.
 	writer   *auth.Principal

@@ -50,9 +50,9 @@ type daemon struct {
 	authority   *tokens.Authority
 	proxy       *proxy.Proxy
 	reloading   sync.Mutex
-	senders     *senders // under reloading
-	api         swap     // the control listener's handler
-	principals  *auth.Current
+	senders     *senders      // under reloading
+	api         swap          // the control listener's handler
+	principals  *auth.Current // of the control listener; the proxy has its own
 	data        *http.Server
 	control     *http.Server
 	dataTLS     *certs.Listener // nil for plain HTTP
@@ -125,7 +125,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 	}
 	d.proxy, err = proxy.New(proxy.Options{
 		Authority: d.authority, Routes: routes, Headers: proxy.Headers(cfg.Headers),
-		Principals: d.principals, MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
+		Principals: who, MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err

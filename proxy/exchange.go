@@ -60,7 +60,8 @@ type exchange struct {
 	// complete tells that a reply was passed on whole, unbounded that it has no
 	// length and so ends with a last chunk.
 	complete, unbounded bool
-	whole               bool // the body is in memory
+	whole               bool  // the body is in memory
+	kept                int64 // of it, in bytes, beyond the pooled buffer
 	pooled              *[]byte
 	// streamed tells that the body is passed on as it comes, after prefix; the
 	// stream is made when it is handed to the sender, which then ends it.
@@ -314,6 +315,9 @@ func (ex *exchange) finish() {
 	sent := ex.sent
 	ex.mu.Unlock()
 	ex.send.Done()
+	if ex.kept > 0 {
+		ex.p.kept.Add(-ex.kept)
+	}
 	if ex.pooled != nil && (sent || !ex.admitted) {
 		// Only now nobody reads the body any more.
 		small.Put(ex.pooled)

@@ -16,6 +16,10 @@ import (
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
 
+// mostKept bounds the bodies that are in memory at a time, in bytes. Beyond it bodies are streamed
+// as if they were larger than their route's buffer.
+const mostKept = 256 << 20
+
 // NoRoute is the metrics label of requests that no route matches.
 const NoRoute = "none"
 
@@ -52,6 +56,8 @@ type Proxy struct {
 
 	underway register
 	active   atomic.Int64
+	kept     atomic.Int64 // bytes of bodies in memory
+	mostKept int64
 	draining atomic.Bool
 	idle     chan struct{} // told when active falls to zero while draining
 }
@@ -68,6 +74,7 @@ func New(opt Options) (*Proxy, error) {
 		noRoute:   opt.Metrics.Route(NoRoute),
 		tracer:    opt.Tracer,
 		log:       opt.Logger,
+		mostKept:  mostKept,
 		idle:      make(chan struct{}, 1),
 	}
 	p.base, p.cancel = context.WithCancelCause(context.Background())

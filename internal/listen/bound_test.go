@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -68,5 +69,44 @@ func TestABoundedListenerEndsIdleConnectionsAndNoneThatIsServed(t *testing.T) {
 			close(goOn)
 			answered(waiting)
 		})
+	}
+}
+
+func TestABoundedListenerSparesAStreamOfHTTP2(t *testing.T) {
+	const most = 5
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			close(entered)
+			<-goOn
+		}
+	}))
+	b := Bound(s.Listener, most).(*bounded)
+	s.Listener, s.Config.ConnState, s.EnableHTTP2 = b, Follow, true
+	s.StartTLS()
+	defer s.Close()
+	waiting := make(chan error, 1)
+	go func() {
+		res, err := s.Client().Get(s.URL + "/wait")
+		if err == nil {
+			_ = res.Body.Close()
+			if res.ProtoMajor != 2 {
+				err = errors.New(res.Proto)
+			}
+		}
+		waiting <- err
+	}()
+	<-entered
+	for range 4 * most {
+		c, err := net.Dial("tcp", b.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+	}
+	eventually(t, "the flood is bounded", func() bool { return b.conns.count() <= most })
+	close(goOn)
+	if err := <-waiting; err != nil {
+		t.Errorf("the stream was ended: %v", err)
 	}
 }

@@ -204,7 +204,8 @@ type Outcomes struct {
 // Body bounds the bodies of writes.
 type Body struct {
 	// Buffer is up to which size, in bytes, a body is read whole before its
-	// write is admitted; a larger one is streamed. 0 streams all.
+	// write is admitted; a larger one is streamed, and so is what does not
+	// fit the 256 MiB that all bodies have together. 0 streams all.
 	// Default 1MiB.
 	Buffer Size `yaml:"buffer"`
 

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -116,6 +117,35 @@ func (s *server) own(r *http.Request, id string) (tokens.Job, *wire.Problem) {
 		return tokens.Job{}, s.forbidden(r, id, fmt.Sprintf("job %q is not under any prefix of principal %q", id, who.Name()))
 	}
 	return tokens.Job{Namespace: who.Namespace(), ID: id}, nil
+}
+
+// errLetGo ends the wait of a caller that may not have any more what it waits for.
+var errLetGo = errors.New("the caller's rights were taken away")
+
+// whileOwn returns a context for a wait that ends when the principals change and the caller
+// is none of them any more, or may not do this to the job. Whoever is shut out must not be
+// given a lease minutes later.
+func (s *server) whileOwn(r *http.Request, role auth.Role, job tokens.Job) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	go func() {
+		for {
+			changed := s.Principals.Changed()
+			who := s.anyone
+			if ps := s.Principals.Load(); ps != nil {
+				who = identify(r, ps)
+			}
+			if who == nil || !who.Has(role) || who.Namespace() != job.Namespace || !who.Owns(job.ID) {
+				cancel(errLetGo)
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // forbidden refuses a caller who is known, and logs it: somebody tried.

@@ -6,11 +6,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-chi/chi/v5"
@@ -372,5 +374,51 @@ func TestNoTokenIsInAnyAnswerLogOrMetric(t *testing.T) {
 		if strings.Contains(all, tokenFor(name)) || strings.Contains(all, hash) {
 			t.Errorf("the token of %s was shown", name)
 		}
+	}
+}
+
+// signalling tells when somebody begins to read it.
+type signalling struct {
+	io.Reader
+	begun chan struct{}
+	once  sync.Once
+}
+
+func (s *signalling) Read(p []byte) (int, error) {
+	s.once.Do(func() { close(s.begun) })
+	return s.Reader.Read(p)
+}
+
+func TestAClaimThatWaitsEndsWhenItsCallerIsShutOut(t *testing.T) {
+	stays, held := principal("stays", "", auth.Worker), principal("held", "", auth.Worker)
+	gone := principal("gone", "", auth.Worker)
+	for name, after := range map[string][]auth.Entry{
+		"TakenOut": {stays, held}, "NoWorker": {stays, held, principal("gone", "", auth.Viewer)},
+		"OtherPrefix": {stays, held, principal("gone", "", auth.Worker, "x/")}, "OtherNamespace": {stays, held, principal("gone", "n", auth.Worker)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			who := current(t, stays, held, gone)
+			r := newRig(t, func(opt *control.Options) { opt.Principals = who })
+			lease := r.as("held").claim("j", "a", 60000)
+			ask := func(name string) chan answer {
+				got := make(chan answer, 1)
+				body := &signalling{Reader: strings.NewReader(`{"job_id":"j","owner":"` + name + `","ttl_ms":60000,"wait_ms":60000}`), begun: make(chan struct{})}
+				req := httptest.NewRequest(http.MethodPost, wire.PathClaim, body)
+				go func() { got <- r.as(name).send(req) }()
+				<-body.begun // so it has been let in
+				return got
+			}
+			shut, waits := ask("gone"), ask("stays")
+			ps, err := auth.New(after, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			who.Swap(ps)
+			(<-shut).problem(wire.CodeForbidden)
+			r.as("held").post(wire.PathRelease, fmt.Sprintf(`{"job_id":"j","owner":"a","generation":%d,"lease_id":%q}`, lease.Generation, lease.LeaseID))
+			if a := <-waits; a.status != http.StatusCreated {
+				t.Errorf("who stays: %d %s", a.status, a.body)
+			}
+		})
 	}
 }

@@ -33,6 +33,9 @@ type Options struct {
 	// BodyTimeout bounds the reception of a request body, because the server's
 	// own read timeout would also cut claims that wait; 10 s if zero.
 	BodyTimeout time.Duration
+	// AnswerTimeout bounds how long a caller may take over reading an answer; 60 s
+	// if zero.
+	AnswerTimeout time.Duration
 	// Retention is how long a write is remembered after an operator resolved it;
 	// 24 h if zero.
 	Retention time.Duration
@@ -64,13 +67,18 @@ func New(opt Options) http.Handler {
 	if opt.BodyTimeout == 0 {
 		opt.BodyTimeout = 10 * time.Second
 	}
+	if opt.AnswerTimeout == 0 {
+		opt.AnswerTimeout = 60 * time.Second
+	}
 	if opt.Ready == nil {
 		opt.Ready = opt.Authority.Err
 	}
 	s := &server{Options: opt, anyone: auth.Anyone(opt.Namespace)}
 
 	r := chi.NewRouter()
-	r.Use(s.catchPanics, s.sameOrigin, s.boundBody, s.authenticate, middleware.GetHead)
+	// The bounds come before whatever refuses: the server waits for the rest of a body also
+	// behind a refusal.
+	r.Use(s.catchPanics, s.boundBody, s.boundAnswer, s.sameOrigin, s.authenticate, middleware.GetHead)
 	r.NotFound(s.notFound)
 	r.MethodNotAllowed(s.methodNotAllowed(r))
 

@@ -96,6 +96,9 @@ type answer struct {
 
 func (r *rig) send(req *http.Request) answer {
 	r.t.Helper()
+	if req.Host == "example.com" { // of httptest.NewRequest
+		req.Host = "127.0.0.1:8081"
+	}
 	w := httptest.NewRecorder()
 	r.handler.ServeHTTP(w, req)
 	body, err := io.ReadAll(w.Result().Body)

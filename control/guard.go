@@ -3,7 +3,9 @@ package control
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -51,15 +53,36 @@ func internal() *wire.Problem {
 // sameOrigin refuses what a browser sends for a page of another origin: without an auth
 // file the listener trusts everybody on this machine, and a page that somebody visits is
 // not meant. Programs send none of the headers that it looks at.
+//
+// A page whose own name has been made to lead to this machine (DNS rebinding) is of the
+// same origin for the browser. Without an auth file nothing else keeps it out than that
+// Host has its name; under TLS the certificate does.
 func (s *server) sameOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.Principals.Load() == nil && r.TLS == nil && !isOpen(r) && !namesThisMachine(r.Host) {
+			wire.NewProblem(wire.CodeForbidden,
+				"Host is a name that may be anybody's, and there is no auth file; call this listener by its IP address or as localhost, or set auth.file").Write(w)
+			return
+		}
 		if err := protection.Check(r); err != nil {
 			wire.NewProblem(wire.CodeForbidden, "a page of another origin can not call this API from a browser").Write(w)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// namesThisMachine reports whether nobody else can give out the name in a Host header: an
+// IP address or localhost (RFC 6761, section 6.3). HTTP/1.0 may have none, browsers always do.
+func namesThisMachine(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
+	_, err := netip.ParseAddr(name)
+	return err == nil || name == "" || name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
 // boundBody sets a deadline for the reception of the body, and lifts it when the body
@@ -90,6 +113,48 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// boundAnswer sets a deadline when an answer begins. The server's own write timeout would
+// have to be longer than claims wait, and a caller that reads no answers keeps its
+// connection, which is not idle, for as long as there is none.
+func (s *server) boundAnswer(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := &boundedAnswer{ResponseWriter: w, most: s.AnswerTimeout}
+		// Also for an answer without a body, which the server makes after the handler.
+		defer b.begin()
+		next.ServeHTTP(b, r)
+	})
+}
+
+type boundedAnswer struct {
+	http.ResponseWriter
+	most  time.Duration
+	begun bool
+}
+
+func (b *boundedAnswer) begin() {
+	if !b.begun {
+		b.begun = true
+		// The server lifts it behind the answer. An error means that the connection has no
+		// deadlines; the limits of the server in front of it count then.
+		_ = http.NewResponseController(b.ResponseWriter).SetWriteDeadline(time.Now().Add(b.most))
+	}
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (b *boundedAnswer) WriteHeader(status int) {
+	b.begin()
+	b.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (b *boundedAnswer) Write(p []byte) (int, error) {
+	b.begin()
+	return b.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (b *boundedAnswer) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
 func (s *server) notFound(w http.ResponseWriter, r *http.Request) {
 	wire.NewProblem(wire.CodeNotFound, fmt.Sprintf("there is nothing at %q; the API begins with /v1/lease, /v1/leases, /v1/job and /v1/jobs", r.URL.Path)).Write(w)

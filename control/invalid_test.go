@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fenceproxy/fenceproxy/control"
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/tokens"
 	"github.com/fenceproxy/fenceproxy/tokens/tokenstest"
@@ -171,6 +172,46 @@ func TestAPageOfAnotherOriginCanNotActThroughABrowser(t *testing.T) {
 	r.send(req).problem(wire.CodeForbidden)
 	if n := r.stored(); n != 0 {
 		t.Errorf("%d records in the store", n)
+	}
+}
+
+// The name of a page can be made to lead to this machine (DNS rebinding); for the browser it is of the same origin then.
+func TestWithoutAnAuthFileOnlyNamesOfThisMachineAreServed(t *testing.T) {
+	r := newRig(t)
+	for host, served := range map[string]bool{
+		"127.0.0.1:8081": true, "127.0.0.1": true, "[::1]:8081": true, "[::1]": true, "localhost:8081": true, "LOCALHOST": true,
+		"localhost.": true, "app.localhost:8081": true, "": true,
+		"evil.example:8081": false, "evil.example": false, "localhost.evil.example": false, "127.0.0.1.evil.example": false, "evillocalhost": false,
+	} {
+		for _, req := range []*http.Request{
+			request(wire.PathFence, `{"job_id":"j","floor":7}`), httptest.NewRequest(http.MethodGet, wire.PathJobs, nil),
+		} {
+			req.Host = host
+			req.Header.Set("Origin", "http://"+host)
+			if a := r.send(req); (a.status == http.StatusOK) != served {
+				t.Errorf("%s with Host %q: %d", req.Method, host, a.status)
+			} else if !served {
+				a.problem(wire.CodeForbidden)
+			}
+		}
+	}
+	probe := httptest.NewRequest(http.MethodGet, wire.PathHealth, nil)
+	probe.Host = "fenceproxy.internal"
+	if a := r.send(probe); a.status != http.StatusOK {
+		t.Errorf("health: %d", a.status)
+	}
+}
+
+func TestWithAnAuthFileOrTLSTheListenerMayHaveAnyName(t *testing.T) {
+	r := newGuardedRig(t, principal("a", "", auth.Operator))
+	req := httptest.NewRequest(http.MethodGet, wire.PathJobs, nil)
+	req.Host = "fenceproxy.internal"
+	if a := r.as("a").send(req); a.status != http.StatusOK {
+		t.Errorf("with an auth file: %d", a.status)
+	}
+	req = httptest.NewRequest(http.MethodGet, "https://fenceproxy.internal"+wire.PathJobs, nil)
+	if a := newRig(t).send(req); a.status != http.StatusOK {
+		t.Errorf("with TLS: %d", a.status)
 	}
 }
 

@@ -1,9 +1,12 @@
 package control
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -32,9 +35,18 @@ func (s *server) claim(r *http.Request) (reply, *wire.Problem) {
 	t := traceOf(r)
 	// The request's context ends when the caller hangs up, and so a claim that
 	// nobody waits for any more leaves the queue.
-	g, err := s.Authority.Claim(r.Context(), tokens.ClaimRequest{
+	ctx := r.Context()
+	if q.Wait > 0 {
+		var stop context.CancelFunc
+		ctx, stop = s.whileOwn(r, auth.Worker, key)
+		defer stop()
+	}
+	g, err := s.Authority.Claim(ctx, tokens.ClaimRequest{
 		Job: key, Owner: q.Owner, TTL: q.TTL, ClaimID: q.ClaimID, Trace: t.parent,
 	}, milliseconds(q.Wait), milliseconds(q.Settle))
+	if err != nil && errors.Is(context.Cause(ctx), errLetGo) {
+		return reply{}, s.forbidden(r, q.JobID, "what this credential may do was changed while the claim waited")
+	}
 	if err != nil {
 		return reply{}, s.refuse(r, subject{job: q.JobID}, err)
 	}

@@ -12,7 +12,7 @@ import (
 // knows is refused before anything of its request is judged. Authorization is not looked
 // at: it belongs to the upstream.
 func (ex *exchange) identify() *answer {
-	ps := ex.p.principals.Load()
+	ps := ex.principals
 	if ps == nil || !ps.Certified() {
 		return nil
 	}

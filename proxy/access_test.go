@@ -93,8 +93,7 @@ func newDoorFixture(t *testing.T, upstreamURL string, certified bool, change ...
 		t.Fatal(err)
 	}
 	f := &doorFixture{fixture: newFixture(t, upstreamURL, change...), ca: newCertifier(t)}
-	f.proxy.principals = &auth.Current{}
-	f.proxy.principals.Swap(ps)
+	f.proxy.table.Load().principals = ps
 	pool := x509.NewCertPool()
 	pool.AddCert(f.ca.cert)
 	f.tls = httptest.NewUnstartedServer(f.proxy)
@@ -249,7 +248,7 @@ func TestWhereWritersAreNotAskedForACertificateItMeansNothing(t *testing.T) {
 	if got := f.authority.Floor(tokens.Job{Namespace: "of-the-route", ID: "job"}); got != 3 {
 		t.Errorf("floor %d", got)
 	}
-	f.proxy.principals.Swap(nil)
+	f.proxy.table.Load().principals = nil
 	want(t, f.do(f.as("a"), "POST", "job", "3", ""), 200, "forwarded", "", "applied")
 }
 
@@ -273,4 +272,41 @@ func TestALeaseTiesACertifiedWriterToTheClaimOfItsNamespace(t *testing.T) {
 	}
 	want(t, send(f.as("a")), 200, "forwarded", "", "applied")
 	want(t, send(f.as("b")), 412, "refused", "lease-mismatch", "")
+}
+
+// meanwhile is a context that calls f while a request is between its arrival and its judgement.
+type meanwhile struct {
+	context.Context
+	f func()
+}
+
+func (m *meanwhile) Value(key any) any { m.f(); return m.Context.Value(key) }
+
+// A route and who may write by it are one: a reload in the middle of a request opens no door.
+func TestNoRequestMeetsARouteWithThePrincipalsOfAnotherConfiguration(t *testing.T) {
+	u := newUpstream(t, nil)
+	f := newDoorFixture(t, u.URL, true)
+	who := f.proxy.table.Load().principals
+	r := httptest.NewRequest("POST", "/x", strings.NewReader("amount=1"))
+	r.Header.Set("Fence-Job-Id", "job")
+	r.Header.Set("Fence-Generation", "1")
+	reloaded := false
+	r = r.WithContext(&meanwhile{r.Context(), func() {
+		if !reloaded {
+			reloaded = true
+			if err := f.proxy.SetRoutes([]Route{routeTo(t, "open", "/", u.URL)}, 0, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	w := httptest.NewRecorder()
+	f.proxy.ServeHTTP(w, r)
+	if !reloaded || w.Code != 403 {
+		t.Errorf("reloaded %v: %d %s", reloaded, w.Code, w.Body)
+	}
+	if err := f.proxy.SetRoutes([]Route{routeTo(t, "closed", "/", u.URL)}, 0, who); err != nil {
+		t.Fatal(err)
+	}
+	want(t, f.do(f.as(""), "POST", "job", "3", ""), 403, "refused", "forbidden", "")
+	want(t, f.do(f.as("a"), "POST", "job", "3", ""), 200, "forwarded", "", "applied")
 }

@@ -44,7 +44,11 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 		}
 		if len(buf) == cap(buf) {
 			// Grown as it comes, not by what the caller announces.
-			grown := make([]byte, len(buf), min(max(2*cap(buf), smallBody), int(limit)+1+smallBody))
+			size := min(max(2*cap(buf), smallBody), int(limit)+1+smallBody)
+			if !ex.keep(size) {
+				return buf, false, nil // the rest is streamed
+			}
+			grown := make([]byte, len(buf), size)
 			copy(grown, buf)
 			buf = grown
 		}
@@ -65,6 +69,19 @@ func (ex *exchange) receive() (body []byte, whole bool, err error) {
 			return nil, false, err
 		}
 	}
+}
+
+// keep asks for memory for a body, size bytes in all. False means that the proxy keeps as
+// much as it may: it takes bodies from whoever names a job, and callers can send them as
+// slowly as they like.
+func (ex *exchange) keep(size int) bool {
+	more := int64(size) - ex.kept
+	if ex.p.kept.Add(more) > ex.p.mostKept {
+		ex.p.kept.Add(-more)
+		return false
+	}
+	ex.kept += more
+	return true
 }
 
 // tooLong reports whether the body is announced as larger than the route's limit.

@@ -37,7 +37,8 @@ type exchange struct {
 	// for the rest of its body.
 	grpc, hasty bool
 
-	unframed bool // the head has a fault in its framing
+	unframed   bool             // the head has a fault in its framing
+	principals *auth.Principals // that count for it
 	// writer is whom the caller's certificate names; nil where certificates mean
 	// nothing.
 	writer   *auth.Principal
@@ -64,7 +65,8 @@ type exchange struct {
 	// complete tells that a reply was passed on whole, unbounded that it has no
 	// length and so ends with a last chunk.
 	complete, unbounded bool
-	whole               bool // the body is in memory
+	whole               bool  // the body is in memory
+	kept                int64 // of it, in bytes, beyond the pooled buffer
 	pooled              *[]byte
 	hushed              *framing.Conn // on which the server does not look ahead
 	// streamed tells that the body is passed on as it comes, after prefix; the
@@ -335,6 +337,9 @@ func (ex *exchange) finish() {
 	ex.send.Done()
 	if ex.hushed != nil {
 		ex.hushed.Mute(false)
+	}
+	if ex.kept > 0 {
+		ex.p.kept.Add(-ex.kept)
 	}
 	if ex.pooled != nil && (sent || !ex.admitted) {
 		// Only now nobody reads the body any more.

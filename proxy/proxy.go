@@ -16,6 +16,10 @@ import (
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
 
+// mostKept bounds the bodies that are in memory at a time, in bytes. Beyond it bodies are streamed
+// as if they were larger than their route's buffer.
+const mostKept = 256 << 20
+
 // NoRoute is the metrics label of requests that no route matches.
 const NoRoute = "none"
 
@@ -26,7 +30,7 @@ type Options struct {
 	Headers   Headers
 	// Principals are who may write where callers show a certificate. Without any,
 	// certificates mean nothing here.
-	Principals *auth.Current
+	Principals *auth.Principals
 	// MaxInFlight bounds the requests that are being served; 10,000 if zero.
 	MaxInFlight int
 	// Metrics must know NoRoute; it is told the names of the routes.
@@ -41,12 +45,10 @@ type Proxy struct {
 	authority *tokens.Authority
 	table     atomic.Pointer[table]
 	fences    *fenceReader
-	// principals may be nil.
-	principals *auth.Current
-	metrics    *telemetry.Metrics
-	noRoute    *telemetry.Route
-	tracer     *telemetry.Tracer
-	log        *slog.Logger
+	metrics   *telemetry.Metrics
+	noRoute   *telemetry.Route
+	tracer    *telemetry.Tracer
+	log       *slog.Logger
 
 	// base is the parent of everything that outlives its caller.
 	base   context.Context
@@ -54,6 +56,8 @@ type Proxy struct {
 
 	underway register
 	active   atomic.Int64
+	kept     atomic.Int64 // bytes of bodies in memory
+	mostKept int64
 	draining atomic.Bool
 	idle     chan struct{} // told when active falls to zero while draining
 }
@@ -64,18 +68,18 @@ func New(opt Options) (*Proxy, error) {
 		opt.Headers = DefaultHeaders()
 	}
 	p := &Proxy{
-		authority:  opt.Authority,
-		fences:     newFenceReader(opt.Headers),
-		principals: opt.Principals,
-		metrics:    opt.Metrics,
-		noRoute:    opt.Metrics.Route(NoRoute),
-		tracer:     opt.Tracer,
-		log:        opt.Logger,
-		idle:       make(chan struct{}, 1),
+		authority: opt.Authority,
+		fences:    newFenceReader(opt.Headers),
+		metrics:   opt.Metrics,
+		noRoute:   opt.Metrics.Route(NoRoute),
+		tracer:    opt.Tracer,
+		log:       opt.Logger,
+		mostKept:  mostKept,
+		idle:      make(chan struct{}, 1),
 	}
 	p.base, p.cancel = context.WithCancelCause(context.Background())
 	context.AfterFunc(p.base, p.underway.end)
-	t, err := p.newTable(opt.Routes, opt.MaxInFlight)
+	t, err := p.newTable(opt.Routes, opt.MaxInFlight, opt.Principals)
 	if err != nil {
 		return nil, fmt.Errorf("make proxy: %w", err)
 	}
@@ -143,7 +147,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ex.noRoute(refused)
 		return
 	}
-	ex.rt = rt
+	ex.rt, ex.principals = rt, t.principals
 	ex.upgrade = refused == nil && r.Header["Upgrade"] != nil
 	ex.fenced = refused == nil && (rt.fences(r) || ex.upgrade && rt.Fencing != FencingOff)
 	defer ex.account()

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 )
 
 // table is what the proxy serves by: all that a reload changes, as one. A request keeps
@@ -13,6 +15,8 @@ import (
 type table struct {
 	routes routes
 	most   int64 // requests being served
+	// principals are who may write by these routes; nil if certificates mean nothing.
+	principals *auth.Principals
 	// users counts the requests that go by the table; retired tells that another
 	// has taken its place.
 	users   atomic.Int64
@@ -20,7 +24,7 @@ type table struct {
 }
 
 // newTable checks the routes and resolves what is resolved once.
-func (p *Proxy) newTable(given []Route, most int) (*table, error) {
+func (p *Proxy) newTable(given []Route, most int, who *auth.Principals) (*table, error) {
 	if len(given) == 0 {
 		return nil, errors.New("no routes")
 	}
@@ -45,16 +49,17 @@ func (p *Proxy) newTable(given []Route, most int) (*table, error) {
 			p.log.Warn("route only observes: what its fence would refuse is forwarded", "route", rt.Name)
 		}
 	}
-	return &table{routes: newRoutes(rs), most: int64(most)}, nil
+	return &table{routes: newRoutes(rs), most: int64(most), principals: who}, nil
 }
 
-// SetRoutes replaces the routes and the bound on the requests being served; 10,000 if
-// zero. A request goes on by the route that it came in by, to its outcome; the barrier
+// SetRoutes replaces the routes, the bound on the requests being served (10,000 if zero),
+// and who may write, all at once: no request meets a new route with the principals of
+// before, which may be nobody. A request goes on by the route that it came in by, to its outcome; the barrier
 // is the job's, so a newer generation waits for it on whatever route. Senders that stay
 // keep their connections, those of others are closed as they fall idle. After an error
 // nothing has changed.
-func (p *Proxy) SetRoutes(given []Route, maxInFlight int) error {
-	t, err := p.newTable(given, maxInFlight)
+func (p *Proxy) SetRoutes(given []Route, maxInFlight int, who *auth.Principals) error {
+	t, err := p.newTable(given, maxInFlight, who)
 	if err != nil {
 		return fmt.Errorf("set routes: %w", err)
 	}

@@ -31,7 +31,7 @@ func routeTo(t *testing.T, name, path, upstream string, change ...func(*Route)) 
 
 func (f *fixture) setRoutes(routes ...Route) {
 	f.t.Helper()
-	if err := f.proxy.SetRoutes(routes, 0); err != nil {
+	if err := f.proxy.SetRoutes(routes, 0, nil); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -127,7 +127,7 @@ func TestRoutesThatCanNotBeServedChangeNothing(t *testing.T) {
 	bad := routeTo(t, "b", "/", u.URL)
 	bad.Timeout = 0
 	for _, routes := range [][]Route{nil, {bad}, {routeTo(t, "c", "/", u.URL), bad}} {
-		if err := f.proxy.SetRoutes(routes, 0); err == nil {
+		if err := f.proxy.SetRoutes(routes, 0, nil); err == nil {
 			t.Errorf("%d routes were accepted", len(routes))
 		}
 	}
@@ -144,7 +144,7 @@ func TestTheBoundOnRequestsCanBeChanged(t *testing.T) {
 	first := f.start(f.request("one", "1", strings.NewReader("a")))
 	<-slow.arrived
 	want(t, f.post("two", "1"), 503, "refused", "overloaded", "")
-	if err := f.proxy.SetRoutes([]Route{route}, 2); err != nil {
+	if err := f.proxy.SetRoutes([]Route{route}, 2, nil); err != nil {
 		t.Fatal(err)
 	}
 	second := f.start(f.request("two", "1", strings.NewReader("a")))
@@ -206,7 +206,7 @@ func TestRoutesAreReplacedUnderLoadWithoutALossOrAMixUp(t *testing.T) {
 					// With senders of their own, as after a change of their settings.
 					routes = table(routes[0].Name, map[string]*upstream{"a": a, "b": b}[routes[0].Name])
 				}
-				if err := f.proxy.SetRoutes(routes, 0); err != nil {
+				if err := f.proxy.SetRoutes(routes, 0, nil); err != nil {
 					t.Error(err)
 				}
 				before := done.Load()

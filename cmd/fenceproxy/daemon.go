@@ -50,9 +50,9 @@ type daemon struct {
 	authority   *tokens.Authority
 	proxy       *proxy.Proxy
 	reloading   sync.Mutex
-	senders     *senders // under reloading
-	api         swap     // the control listener's handler
-	principals  *auth.Current
+	senders     *senders      // under reloading
+	api         swap          // the control listener's handler
+	principals  *auth.Current // of the control listener; the proxy has its own
 	data        *http.Server
 	control     *http.Server
 	dataTLS     *certs.Listener // nil for plain HTTP
@@ -125,7 +125,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 	}
 	d.proxy, err = proxy.New(proxy.Options{
 		Authority: d.authority, Routes: routes, Headers: proxy.Headers(cfg.Headers),
-		Principals: d.principals, MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
+		Principals: who, MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -141,7 +141,8 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 		// A bearer token is as good as a certificate there.
 		d.controlTLS = certs.NewListener(files.control, tls.VerifyClientCertIfGiven, "h2", "http/1.1")
 	}
-	dataOptions := listen.Options{MaxHead: int(cfg.Limits.MaxHeader), MaxConns: mostCallers(), Logger: log}
+	forData, forControl := mostCallers()
+	dataOptions := listen.Options{MaxHead: int(cfg.Limits.MaxHeader), MaxConns: forData, Logger: log}
 	if d.dataTLS != nil {
 		dataOptions.TLS = d.dataTLS.Config()
 	}
@@ -151,6 +152,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 	d.control = &http.Server{
 		Handler: guarded(d.controlTLS, &d.api), ErrorLog: errorLog,
 		ReadHeaderTimeout: headTimeout, IdleTimeout: keepTimeout, MaxHeaderBytes: int(cfg.Limits.MaxHeader),
+		ConnState: listen.Follow,
 	}
 	if d.controlTLS != nil {
 		d.control.TLSConfig = d.controlTLS.Config()
@@ -160,9 +162,11 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 		return nil, fmt.Errorf("listen for data: %w", err)
 	}
 	d.dataLn = listen.New(dataLn, dataOptions)
-	if d.controlLn, err = net.Listen("tcp", cfg.Control.Listen); err != nil {
+	controlLn, err := net.Listen("tcp", cfg.Control.Listen)
+	if err != nil {
 		return nil, fmt.Errorf("listen for control: %w", err)
 	}
+	d.controlLn = listen.Bound(controlLn, forControl)
 	return d, nil
 }
 

@@ -72,7 +72,7 @@ func (d *daemon) goOver(before *config.Config, load loader) error {
 		return err
 	}
 	// From here on only this can fail, and then it changes nothing.
-	if err := d.proxy.SetRoutes(routes, cfg.Limits.MaxInFlight); err != nil {
+	if err := d.proxy.SetRoutes(routes, cfg.Limits.MaxInFlight, who); err != nil {
 		return err
 	}
 	d.senders = pool

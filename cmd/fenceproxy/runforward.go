@@ -56,6 +56,10 @@ func startForwarder(l *leaseclient.Lease, proxy *url.URL, secure *tls.Config) (*
 				wire.NewProblem(wire.CodeRequestInvalid, "a tunnel can not be fenced; send the requests themselves").Write(w)
 				return
 			}
+			if ofAnotherSite(r) {
+				wire.NewProblem(wire.CodeRequestInvalid, "a page of another site can not write under this program's lease").Write(w)
+				return
+			}
 			// A refusal is not to wait for the rest of an upload.
 			_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
 			relay.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), triedContext{}, new(atomic.Bool))))
@@ -63,6 +67,13 @@ func startForwarder(l *leaseclient.Lease, proxy *url.URL, secure *tls.Config) (*
 	}}
 	go func() { _ = f.server.Serve(lis) }() // ends with ErrServerClosed, which close caused
 	return f, nil
+}
+
+// ofAnotherSite reports whether a browser sends a request for a page that it did not get from the forwarder: whoever
+// somebody on this machine visits is not one of its users. Origin alone proves nothing, for programs send it too.
+func ofAnotherSite(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
 }
 
 // redirect changes where a request goes and nothing else. A Host that the program chose itself is kept: routes may

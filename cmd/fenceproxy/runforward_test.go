@@ -42,6 +42,32 @@ func forwardTo(t *testing.T, proxy string) (*forwarder, *leaseclient.Lease) {
 	return f, l
 }
 
+func TestAPageThatSomebodyVisitsDoesNotWriteUnderTheLease(t *testing.T) {
+	came := 0
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came++ }))
+	defer proxy.Close()
+	f, _ := forwardTo(t, proxy.URL)
+	for site, want := range map[string]int{"cross-site": 400, "same-site": 400, "same-origin": 200, "none": 200, "": 200} {
+		before := came
+		req, err := http.NewRequest(http.MethodPost, f.url+"/x", strings.NewReader("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Origin", "https://api.example") // as programs send it to APIs that want it
+		if site != "" {
+			req.Header.Set("Sec-Fetch-Site", site)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != want || came-before != map[int]int{200: 1, 400: 0}[want] {
+			t.Errorf("Sec-Fetch-Site %q: %d, %d came through", site, res.StatusCode, came-before)
+		}
+	}
+}
+
 func TestTheForwarderChangesNothingButTheFence(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

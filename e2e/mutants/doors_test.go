@@ -32,6 +32,18 @@ func doorMutants() []mutant {
 			edits: one(whoWrites, "ex.writer != nil && !ex.writer.Owns(id)", "ex.writer == nil && id == \"\""), pkg: "proxy", test: "TestAJobOutsideTheWritersPrefixesIsForbiddenAndTellsNoFloor"},
 		{name: "a certificate that names nobody is not looked at",
 			edits: one(whoWrites, "\tcase ex.writer == nil:\n", "\tcase ex.writer == nil && ex.r.TLS == nil:\n"), pkg: "proxy", test: "TestAWriteOfNobodyIsForbiddenBeforeItIsJudged"},
+		{name: "a request meets a route with the principals of another configuration",
+			edits: one(whoWrites, "ps := ex.principals\n", "ps := ex.p.table.Load().principals\n"), pkg: "proxy", test: "TestNoRequestMeetsARouteWithThePrincipalsOfAnotherConfiguration"},
+		{name: "the control listener takes every descriptor",
+			edits: one("cmd/fenceproxy/daemon.go", "listen.Bound(controlLn, forControl)", "listen.Bound(controlLn, 0*forControl)"), pkg: "cmd/fenceproxy", test: "TestAFloodOfTheControlListenerLeavesDescriptorsToOthers"},
+		{name: "without an auth file any name is served",
+			edits: one("control/guard.go", "!namesThisMachine(r.Host)", "r.Host == \"*\""), pkg: "control", test: "TestWithoutAnAuthFileOnlyNamesOfThisMachineAreServed"},
+		{name: "a refusal waits for a body that never ends",
+			edits: one("control/control.go", "s.boundBody, s.boundAnswer, s.sameOrigin,", "s.boundAnswer, s.sameOrigin, s.boundBody,"), pkg: "control", test: "TestABodyThatNeverEndsIsGivenUpBehindARefusalToo"},
+		{name: "a caller that reads no answers is kept",
+			edits: one("control/control.go", "s.boundAnswer, ", ""), pkg: "control", test: "TestACallerThatReadsNoAnswersIsGivenUp"},
+		{name: "slow bodies take all memory",
+			edits: one("proxy/body.go", "> ex.p.mostKept {", "> ex.p.mostKept && more < 0 {"), pkg: "proxy", test: "TestSlowBodiesKeepABoundedMemoryAndOthersAreStreamed"},
 	}
 }
 

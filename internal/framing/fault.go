@@ -68,7 +68,7 @@ var faultTexts = [...]string{
 	FaultChunkEnd:       "the data of a chunk are not followed by CR LF",
 	FaultTrailer:        "a trailer has a name that frames the request",
 	FaultTooLarge:       "the head or the trailers are too large",
-	FaultNotJudged:      "the request follows one that asked for an upgrade; open another connection",
+	FaultNotJudged:      "the request follows one that asked for an upgrade or a tunnel; open another connection",
 }
 
 // Error implements error.

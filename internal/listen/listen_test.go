@@ -233,6 +233,16 @@ func TestAnUpgradeIsAnsweredWithTheEndOfTheConnection(t *testing.T) {
 	}
 }
 
+// Some read what follows the head of a CONNECT as its body, others as the next request.
+func TestAConnectIsAnsweredWithTheEndOfTheConnection(t *testing.T) {
+	s := stood(t, false, Options{})
+	c := s.dial()
+	_, _ = io.WriteString(c, "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\nContent-Length: 27\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	if got := answers(c); len(got) != 1 {
+		t.Errorf("answers %v, want one", got)
+	}
+}
+
 func TestHTTPOnATLSPortIsTold(t *testing.T) {
 	s := stood(t, true, Options{})
 	c := s.dial()

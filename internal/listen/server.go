@@ -115,7 +115,7 @@ type front struct{ next http.Handler }
 
 // ServeHTTP implements http.Handler.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor == 1 && r.Header["Upgrade"] != nil {
+	if r.ProtoMajor == 1 && (r.Header["Upgrade"] != nil || r.Method == http.MethodConnect) {
 		// What follows is not HTTP, or was not judged. Who takes the connection over
 		// writes his own head.
 		w.Header()["Connection"] = []string{"close"}

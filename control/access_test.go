@@ -272,6 +272,15 @@ func TestMetricsTellOfAllTenantsSoNoTenantReadsThem(t *testing.T) {
 	}
 }
 
+func TestWhoOnlyRaisesFloorsIsNotToldWhoHoldsTheJob(t *testing.T) {
+	r := newGuardedRig(t, principal("all", "", auth.Operator), principal("lock", "", auth.Issuer))
+	r.as("all").claim("j", "owner-of-j", 30000)
+	got := r.as("lock").post(wire.PathFence, wire.FenceRequest{JobID: "j", Floor: 1})
+	if body := string(got.body); got.status != 200 || !strings.Contains(body, `"floor":1`) || strings.Contains(body, "owner-of-j") {
+		t.Errorf("%d: %s", got.status, body)
+	}
+}
+
 func TestAnOperatorActionSaysWho(t *testing.T) {
 	r := newGuardedRig(t, principal("ann", "n", auth.Operator))
 	c := r.as("ann").claim("j", "label", 30000)

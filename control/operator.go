@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fenceproxy/fenceproxy/internal/auth"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
@@ -100,6 +101,10 @@ func (s *server) changed(r *http.Request, a action, v tokens.View, err error) (r
 	} else {
 		view = jobView(v)
 		a.generation, a.floor = view.Generation, view.Floor
+		if !callerOf(r).Has(auth.Worker | auth.Viewer) {
+			// Who only raises floors is told of the floor, not of the job's holders.
+			view.Lease, view.Past, view.Result, view.RaisedAt, view.RaisedBy = nil, []wire.PastView{}, nil, "", ""
+		}
 	}
 	s.Logger.InfoContext(r.Context(), "operator action", "action", a.name, "result", result, "job_id", a.job.ID, "namespace", a.job.Namespace,
 		"generation", a.generation, "floor", a.floor, "reason", a.reason, "who", callerOf(r).Name(), "remote", r.RemoteAddr, "trace_id", traceOf(r).id)

@@ -152,7 +152,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 	d.control = &http.Server{
 		Handler: guarded(d.controlTLS, &d.api), ErrorLog: errorLog,
 		ReadHeaderTimeout: headTimeout, IdleTimeout: keepTimeout, MaxHeaderBytes: int(cfg.Limits.MaxHeader),
-		ConnState: listen.Follow,
+		ConnState: listen.Follow, HTTP2: listen.HTTP2(),
 	}
 	if d.controlTLS != nil {
 		d.control.TLSConfig = d.controlTLS.Config()

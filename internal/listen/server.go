@@ -47,14 +47,7 @@ func NewServer(h http.Handler, opt Options) *http.Server {
 		ConnContext:                  connContext,
 		ConnState:                    connState,
 		Protocols:                    new(http.Protocols),
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:          maxStreams,
-			MaxReceiveBufferPerStream:     streamWindow,
-			MaxReceiveBufferPerConnection: connWindow,
-			SendPingTimeout:               pingAfter,
-			PingTimeout:                   pingTimeout,
-			WriteByteTimeout:              writeStall,
-		},
+		HTTP2:                        HTTP2(),
 	}
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetHTTP2(opt.TLS != nil)
@@ -62,6 +55,18 @@ func NewServer(h http.Handler, opt Options) *http.Server {
 	// behind, and net/http offers none (RFC 9113, section 3.1, has dropped it).
 	s.Protocols.SetUnencryptedHTTP2(opt.TLS == nil)
 	return s
+}
+
+// HTTP2 are the bounds of a server for its connections of HTTP/2.
+func HTTP2() *http.HTTP2Config {
+	return &http.HTTP2Config{
+		MaxConcurrentStreams:          maxStreams,
+		MaxReceiveBufferPerStream:     streamWindow,
+		MaxReceiveBufferPerConnection: connWindow,
+		SendPingTimeout:               pingAfter,
+		PingTimeout:                   pingTimeout,
+		WriteByteTimeout:              writeStall,
+	}
 }
 
 // connContext gives the requests of a connection what is known of it.

@@ -8,6 +8,7 @@ import (
 
 const (
 	attempt   = "tokens/attempt.go"
+	overtake  = "tokens/overtake.go"
 	authority = "tokens/authority.go"
 	lease     = "tokens/lease.go"
 	rules     = "tokens/rules.go"
@@ -36,7 +37,7 @@ var (
 
 	closedPolitely = one("proxy/conn.go", "\tif err := tcp.SetLinger(0); err != nil {\n\t\treturn nil, err\n\t}\n", "")
 
-	watcherCutRemoved = one(attempt, "at = at.next {\n\t\tif at.Generation < floor {\n\t\t\tcut = append(cut, at.Cutter)\n\t\t}\n\t}\n",
+	watcherCutRemoved = one(overtake, "at = at.next {\n\t\tif at.Generation < floor {\n\t\t\tcut = append(cut, at.Cutter)\n\t\t}\n\t}\n",
 		"at = at.next {\n\t}\n")
 )
 
@@ -66,11 +67,11 @@ func authorityMutants() []mutant {
 		{name: "a body that is being received is not cut",
 			edits: watcherCutRemoved, pkg: "tokens", test: "TestAWatchedBodyIsCutByATakeoverAndNobodyWaitsForIt"},
 		{core: true, name: "an attempt that has not passed the gate is not vetoed",
-			edits: one(attempt, "\t\t\t\tat.stage = stageVetoed\n\t\t\t\tj.attempts.remove(at)\n", "\t\t\t\tj.older++\n"),
+			edits: one(overtake, "\t\t\t\tat.stage = stageVetoed\n\t\t\t\tj.attempts.remove(at)\n", "\t\t\t\tj.older++\n"),
 			pkg:   "tokens", test: "TestATakeoverVetoesWhatHasNotPassedTheGateAndDoesNotWaitForIt"},
 		{core: true, name: "an attempt that is cut counts as settled before its connection is closed",
 			edits: []overlay.Edit{
-				{File: attempt, Old: "\t\t\t\tcut = append(cut, at.Cutter)\n\t\t\t\tj.older++\n", New: "\t\t\t\tcut = append(cut, at.Cutter)\n"},
+				{File: overtake, Old: "\t\t\t\tcut = append(cut, at.Cutter)\n\t\t\t\tj.older++\n", New: "\t\t\t\tcut = append(cut, at.Cutter)\n"},
 				{File: attempt, Old: "if at.Generation < floor {\n\t\t\tj.older--", New: "if at.Generation < floor && at.stage != stageCut {\n\t\t\tj.older--"},
 			},
 			pkg: "tokens", test: "TestATakeoverCutsWhatIsBeingSentAndWaitsForItsEnd"},

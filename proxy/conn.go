@@ -7,8 +7,13 @@ import (
 	"time"
 )
 
-// deliverTime is how long the end of a tunnel waits until the upstream has what was written.
-const deliverTime = time.Second
+const (
+	// maxLook is how often the end of a tunnel looks whether the upstream has what was
+	// written.
+	maxLook = 25 * time.Millisecond
+	// deliverTime is how long it waits for that where it can not look.
+	deliverTime = time.Second
+)
 
 // gateConn is an upstream connection whose writes pass the gate of the request that it
 // carries, and are counted. The hooks of net/http/httptrace prove neither that a byte
@@ -116,13 +121,41 @@ func (c *gateConn) CloseWrite() error {
 }
 
 // deliver closes the connection once the upstream's kernel has taken what was written, and
-// waits for that up to deliverTime.
-func (c *gateConn) deliver() {
+// reports whether it has. It waits for that until somebody resets the connection: what is
+// left then is dropped. A close that lingers would not do: when its time is over the kernel
+// goes on delivering by itself, behind whatever is sent after.
+func (c *gateConn) deliver() bool {
+	for wait := time.Millisecond; ; wait = min(2*wait, maxLook) {
+		left, open, known, err := unread(c.tcp)
+		if err != nil {
+			return false
+		}
+		if !known {
+			_ = c.tcp.SetLinger(int(deliverTime / time.Second)) // the best that is left
+		}
+		if left == 0 {
+			break
+		}
+		if !open {
+			// The upstream is gone. It need not have heard that we have ended too.
+			return left <= c.farewell()
+		}
+		time.Sleep(wait)
+	}
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	_ = c.tcp.SetLinger(int(deliverTime / time.Second)) // else what is left is dropped
-	_ = c.tcp.Close()                                   // the error says that it was closed already
+	_ = c.tcp.Close() // the error says that it was closed already
+	return true
+}
+
+// farewell is the most that the end of what is written counts, in bytes: that of TCP, or
+// an alert of TLS.
+func (c *gateConn) farewell() int {
+	if c.records != nil {
+		return 64
+	}
+	return 1
 }
 
 // reset closes the connection at once if it still carries s. It closes the socket

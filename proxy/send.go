@@ -135,6 +135,16 @@ func (s *Send) Finish() bool {
 	return c == nil || c.deliver()
 }
 
+// drop closes the connection that the request is on, which is of no use for it.
+func (s *Send) drop() {
+	s.mu.Lock()
+	c := s.conn
+	s.mu.Unlock()
+	if c != nil {
+		c.reset(s)
+	}
+}
+
 // Quiesce waits until no write of the request is under way. Call it after Abort.
 func (s *Send) Quiesce() {
 	s.mu.Lock()

@@ -135,14 +135,12 @@ func (s *Send) Finish() bool {
 	return c == nil || c.deliver()
 }
 
-// drop closes the connection that the request is on, which is of no use for it.
+// drop closes the connection that the request was put on, which is of no use for it.
 func (s *Send) drop() {
 	s.mu.Lock()
 	c := s.conn
 	s.mu.Unlock()
-	if c != nil {
-		c.reset(s)
-	}
+	c.reset(s)
 }
 
 // Quiesce waits until no write of the request is under way. Call it after Abort.

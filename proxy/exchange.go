@@ -271,6 +271,11 @@ func (ex *exchange) Informational(code int, header textproto.MIMEHeader) error {
 			h[name] = values
 		}
 	}
+	if ex.r.ProtoMajor > 1 {
+		// Makes net/http write a copy. It may still read it when this returns, if the
+		// caller resets its stream, and two at one map end the process.
+		h["Transfer-Encoding"] = nil
+	}
 	ex.w.WriteHeader(code)
 	clear(h)
 	ex.talk(false)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -190,6 +191,30 @@ func (ex *exchange) partWays(lastChunk bool) {
 		case <-ex.p.base.Done():
 		}
 	}
+}
+
+// resetCaller resets the caller's connection. A reply of HTTP/1.0 without a length ends with its
+// connection (RFC 9112, section 6.3), so one that broke off must not end like others; over TLS
+// it ends without a close_notify.
+func (ex *exchange) resetCaller() {
+	conn, _, err := ex.rc.Hijack()
+	if err != nil {
+		return // then the server closes it in its own way
+	}
+	under := conn
+	for {
+		if tcp, ok := under.(interface{ SetLinger(int) error }); ok {
+			_ = tcp.SetLinger(0) // best effort: the caller is told less
+			break
+		}
+		outer, ok := under.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		under = outer.NetConn()
+	}
+	_ = under.Close() // nobody is left to tell
+	_ = conn.Close()  // for those who count
 }
 
 // partStream gives a caller of HTTP/2 that is still sending a moment to read its answer. The

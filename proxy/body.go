@@ -129,6 +129,7 @@ func (ex *exchange) readBody(p []byte) (int, error) {
 	}
 	ex.boundRead(idle)
 	n, err := ex.r.Body.Read(p)
+	ex.pause.Stop() // what the upstream takes to take it is not the caller's pause
 	switch {
 	case err == nil || err == io.EOF:
 		return n, err
@@ -138,16 +139,17 @@ func (ex *exchange) readBody(p []byte) (int, error) {
 	return n, errors.Join(errBody, err)
 }
 
-// boundRead bounds the next read from the caller; zero lifts the bound, unless the
-// exchange was stopped: then reads have to fail.
+// boundRead bounds the next read from the caller; zero lifts the bound. One that struck
+// when nobody read any more strikes nobody else, unless the exchange was stopped: then
+// reads have to fail.
 func (ex *exchange) boundRead(d time.Duration) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if d > 0 {
 		ex.pause.Reset(d)
-		return
+	} else {
+		ex.pause.Stop()
 	}
-	ex.pause.Stop()
 	if ex.muted && ex.cause == nil && !ex.over {
 		ex.muted = false
 		_ = ex.rc.SetReadDeadline(time.Time{}) // one could be set, so it can be lifted

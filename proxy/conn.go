@@ -7,8 +7,15 @@ import (
 	"time"
 )
 
-// deliverTime is how long the end of a tunnel waits until the upstream has what was written.
-const deliverTime = time.Second
+const (
+	// maxLook is how often the end of a tunnel looks whether the upstream has what was
+	// written.
+	maxLook = 25 * time.Millisecond
+	// deliverTime is how long it waits for that where it can not look.
+	deliverTime = time.Second
+	// attendTime is how long a request waits until its connection is attended.
+	attendTime = time.Second
+)
 
 // gateConn is an upstream connection whose writes pass the gate of the request that it
 // carries, and are counted. The hooks of net/http/httptrace prove neither that a byte
@@ -22,11 +29,16 @@ type gateConn struct {
 	records *atomic.Int64
 	// bounded tells that a write deadline is set. Writes do not overlap.
 	bounded bool
+	// attended tells that somebody reads whenever nothing that came is left over, as
+	// http.Transport does.
+	attended bool
 
 	mu      sync.Mutex
 	request *Send
 	served  bool // it carried another request before
 	closed  bool
+	reading bool          // a Read is under way
+	heard   chan struct{} // closed when one begins or none will, if somebody waits
 }
 
 // carry makes s the request whose bytes are written from now on.
@@ -57,7 +69,7 @@ func (c *gateConn) Write(b []byte) (int, error) {
 	if s == nil {
 		return 0, errVetoed
 	}
-	if served && !s.begun() && !quiet(c.tcp) {
+	if served && !s.begun() && !(c.attentive() && quiet(c.tcp)) {
 		return 0, errNotQuiet
 	}
 	if err := c.bound(s.Stall); err != nil {
@@ -84,6 +96,58 @@ func (c *gateConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// Read implements net.Conn.
+func (c *gateConn) Read(b []byte) (int, error) {
+	if !c.attended {
+		return c.Conn.Read(b)
+	}
+	c.listen(true)
+	n, err := c.Conn.Read(b)
+	c.listen(false)
+	return n, err
+}
+
+func (c *gateConn) listen(on bool) {
+	c.mu.Lock()
+	c.reading = on
+	if on {
+		c.wake()
+	}
+	c.mu.Unlock()
+}
+
+// wake ends the wait of attentive. The lock is held.
+func (c *gateConn) wake() {
+	if c.heard != nil {
+		close(c.heard)
+		c.heard = nil
+	}
+}
+
+// attentive reports whether whoever reads waits for what comes next. http.Transport gives
+// a connection to the next request before it has looked whether anything came behind the
+// last reply, and if something has, takes that for the next one's reply.
+func (c *gateConn) attentive() bool {
+	if !c.attended {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reading && !c.closed {
+		c.heard = make(chan struct{})
+		heard := c.heard
+		c.mu.Unlock()
+		wait := time.NewTimer(attendTime)
+		select {
+		case <-heard:
+		case <-wait.C:
+		}
+		wait.Stop()
+		c.mu.Lock()
+	}
+	return c.reading && !c.closed
+}
+
 // bound bounds the next write, or lifts the bound of an earlier request.
 func (c *gateConn) bound(d time.Duration) error {
 	if d == 0 && !c.bounded {
@@ -103,6 +167,7 @@ func (c *gateConn) Close() error {
 	c.mu.Lock()
 	polite := c.request == nil && !c.closed
 	c.closed = true
+	c.wake()
 	c.mu.Unlock()
 	if polite {
 		_ = c.tcp.SetLinger(-1) // best effort: a reset is impolite, not wrong
@@ -116,13 +181,41 @@ func (c *gateConn) CloseWrite() error {
 }
 
 // deliver closes the connection once the upstream's kernel has taken what was written, and
-// waits for that up to deliverTime.
-func (c *gateConn) deliver() {
+// reports whether it has. It waits for that until somebody resets the connection: what is
+// left then is dropped. A close that lingers would not do: when its time is over the kernel
+// goes on delivering by itself, behind whatever is sent after.
+func (c *gateConn) deliver() bool {
+	for wait := time.Millisecond; ; wait = min(2*wait, maxLook) {
+		left, open, known, err := unread(c.tcp)
+		if err != nil {
+			return false
+		}
+		if !known {
+			_ = c.tcp.SetLinger(int(deliverTime / time.Second)) // the best that is left
+		}
+		if left == 0 {
+			break
+		}
+		if !open {
+			// The upstream is gone. It need not have heard that we have ended too.
+			return left <= c.farewell()
+		}
+		time.Sleep(wait)
+	}
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	_ = c.tcp.SetLinger(int(deliverTime / time.Second)) // else what is left is dropped
-	_ = c.tcp.Close()                                   // the error says that it was closed already
+	_ = c.tcp.Close() // the error says that it was closed already
+	return true
+}
+
+// farewell is the most that the end of what is written counts, in bytes: that of TCP, or
+// an alert of TLS.
+func (c *gateConn) farewell() int {
+	if c.records != nil {
+		return 64
+	}
+	return 1
 }
 
 // reset closes the connection at once if it still carries s. It closes the socket
@@ -132,6 +225,7 @@ func (c *gateConn) reset(s *Send) {
 	defer c.mu.Unlock()
 	if c.request == s {
 		c.closed = true
+		c.wake()
 		_ = c.tcp.Close() // the error says that it was closed already
 	}
 }

@@ -115,7 +115,9 @@ func (d *directSender) send(ctx context.Context, req *http.Request, s *Send) (*h
 	if err != nil {
 		return nil, err
 	}
-	if len(out) <= inlineSize {
+	if cap(out) <= inlineSize {
+		// A larger one is written beside reading, perhaps still after the return: it
+		// must not fit a buffer that others get.
 		*buf = out
 	}
 	for try := 0; ; try++ {

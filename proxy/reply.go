@@ -94,6 +94,9 @@ func (ex *exchange) reply(res *http.Response) {
 		// Too late for an answer: the caller must not take this for a whole
 		// reply. It gets what there was, and the server closes the connection.
 		_ = ex.rc.Flush() // else it learns less
+		if !ex.r.ProtoAtLeast(1, 1) && h["Content-Length"] == nil {
+			ex.resetCaller()
+		}
 		panic(http.ErrAbortHandler)
 	}
 	ex.passTrailer(h, res.Trailer, announced)

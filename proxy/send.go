@@ -125,15 +125,22 @@ func (s *Send) Abort() {
 	}
 }
 
-// Finish closes the connection of a request that both sides have ended. When it returns
-// nothing that was written is left on this side.
-func (s *Send) Finish() {
+// Finish closes the connection of a request that both sides have ended, once the upstream
+// has all that was written, and reports whether it has. Abort ends the wait. When it
+// returns true nothing that was written is left on this side; after false, Abort.
+func (s *Send) Finish() bool {
 	s.mu.Lock()
 	c := s.conn
 	s.mu.Unlock()
-	if c != nil {
-		c.deliver()
-	}
+	return c == nil || c.deliver()
+}
+
+// drop closes the connection that the request was put on, which is of no use for it.
+func (s *Send) drop() {
+	s.mu.Lock()
+	c := s.conn
+	s.mu.Unlock()
+	c.reset(s)
 }
 
 // Quiesce waits until no write of the request is under way. Call it after Abort.

@@ -130,7 +130,7 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	began := time.Now()
 	err = ex.register(ctx)
 	ex.rt.metrics.Admission(time.Since(began).Seconds(), ex.traceID)
-	if at.Waited > 0 {
+	if !ex.rt.Observe && at.Waited > 0 { // an observed write waits for nobody, and may have been given up under way
 		ex.rt.metrics.TakeoverWait(at.Waited.Seconds())
 	}
 	if err != nil {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/textproto"
 	"time"
 )
 
@@ -64,11 +66,12 @@ func http1Only() *http.Protocols {
 // CloseIdle implements Sender.
 func (t *transportSender) CloseIdle() { t.transport.CloseIdleConnections() }
 
-// asConn keeps a nil *gateConn from becoming a net.Conn that is not nil.
+// asConn makes a new connection the transport's.
 func asConn(c *gateConn, err error) (net.Conn, error) {
 	if err != nil {
-		return nil, err
+		return nil, err // a nil *gateConn would be a net.Conn that is not nil
 	}
+	c.attended = true
 	return c, nil
 }
 
@@ -104,7 +107,17 @@ func (t *transportSender) Send(req *http.Request, s *Send) (*http.Response, erro
 				s.composed()
 			}
 		},
-		Got1xxResponse: s.Watcher.Informational,
+		GotFirstResponseByte: func() {
+			if !s.Touched() {
+				s.drop() // nothing of it may be taken for a reply to this request
+			}
+		},
+		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+			if !s.Touched() {
+				return errNotQuiet
+			}
+			return s.Watcher.Informational(code, header)
+		},
 	}
 	ctx := httptrace.WithClientTrace(req.Context(), trace)
 	req = req.WithContext(ctx)
@@ -119,8 +132,13 @@ func (t *transportSender) Send(req *http.Request, s *Send) (*http.Response, erro
 			req.Body = &memory{s: s, r: bytes.NewReader(s.Body)}
 		}
 		res, err := t.transport.RoundTrip(req)
-		if err == nil {
+		if err == nil && s.Touched() {
 			return res, nil
+		}
+		if err == nil {
+			// It came behind another reply.
+			s.drop()
+			err = errors.Join(errNotQuiet, res.Body.Close())
 		}
 		// A request of which no byte was taken has not been sent, however it
 		// failed. Only a connection that had been idle is worth another try.

@@ -102,8 +102,9 @@ func (ex *exchange) pass(dst io.Writer, src io.Reader) {
 // unknown. Nothing of it is left in the kernel when a newer generation may go on: the
 // upstream's has taken it, or it was dropped.
 func (ex *exchange) endTunnel(status int) {
-	if ex.stopped() == nil {
-		ex.send.Finish()
+	ex.timer.Reset(ex.rt.IdleTimeout) // an upstream that does not read is silent as well
+	if ex.stopped() == nil && !ex.send.Finish() {
+		ex.stop(errTunnel)
 	}
 	cause := ex.stopped() // also while it finished
 	if cause != nil {

@@ -73,6 +73,9 @@ func (c *Conn) Mute(on bool) { c.muted.Store(on) }
 // Release ends the judging: the connection was taken over from the HTTP server.
 func (c *Conn) Release() { c.free.Store(true) }
 
+// NetConn returns the connection below.
+func (c *Conn) NetConn() net.Conn { return c.Conn }
+
 // CloseWrite closes our side only, so that what was written reaches a peer that still sends.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {

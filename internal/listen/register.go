@@ -49,6 +49,9 @@ func (r *register) count() int {
 	return len(r.all)
 }
 
+// NetConn returns the connection below.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // rest notes whether the connection is idle.
 func (c *conn) rest(idle bool) {
 	var since int64

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 // saying is an upstream that reads each request whole and then says this.
@@ -112,5 +114,93 @@ func TestConnectionsOfHeadRequestsAreKept(t *testing.T) {
 			t.Errorf("%d connections for 5 requests", n)
 		}
 		eventually(t, "connections that are not kept are closed", func() bool { return u.open.Load() <= 2 })
+	}
+}
+
+func TestOddFramesOfHTTP2SayWhatTheySay(t *testing.T) {
+	head := func(p *peer, fields ...string) []byte {
+		p.hbuf.Reset()
+		for i := 0; i < len(fields); i += 2 {
+			_ = p.henc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+		}
+		return bytes.Clone(p.hbuf.Bytes())
+	}
+	for _, c := range []struct {
+		name    string
+		say     func(p *peer, stream uint32)
+		outcome string // upstream-failed if unknown
+		body    string
+		broken  bool // the reply breaks off
+	}{
+		{"a head in pieces", func(p *peer, s uint32) {
+			b := head(p, ":status", "200", "x-a", "1", "x-b", "2")
+			_ = p.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: s, BlockFragment: b[:1], EndStream: true, PadLength: 7, Priority: http2.PriorityParam{Weight: 3}})
+			_ = p.fr.WriteContinuation(s, false, b[1:3])
+			_ = p.fr.WriteContinuation(s, true, b[3:])
+		}, "applied", "", false},
+		{"padding and frames of other sorts", func(p *peer, s uint32) {
+			p.reply(s, false, ":status", "200", "content-length", "2")
+			_ = p.fr.WritePriority(s, http2.PriorityParam{Weight: 1})
+			_ = p.fr.WriteDataPadded(s, false, []byte("ok"), make([]byte, 200))
+			_ = p.fr.WriteRawFrame(0xbe, 0xff, s, []byte("grease"))
+			_ = p.fr.WritePing(false, [8]byte{1})
+			_ = p.fr.WriteDataPadded(s, true, nil, make([]byte, 10))
+		}, "applied", "ok", false},
+		{"goodbye, then the reply", func(p *peer, s uint32) {
+			_ = p.fr.WriteGoAway(s, http2.ErrCodeNo, nil)
+			p.reply(s, false, ":status", "200")
+			_ = p.fr.WriteData(s, true, []byte("ok"))
+		}, "applied", "ok", false},
+		{"a refusal behind a 1xx", func(p *peer, s uint32) {
+			p.reply(s, false, ":status", "103")
+			_ = p.fr.WriteRSTStream(s, http2.ErrCodeRefusedStream)
+		}, "unknown", "", false},
+		{"a reset behind the end", func(p *peer, s uint32) {
+			p.reply(s, false, ":status", "200")
+			_ = p.fr.WriteData(s, true, []byte("ok"))
+			_ = p.fr.WriteRSTStream(s, http2.ErrCodeRefusedStream)
+		}, "applied", "ok", false},
+		{"a reset with NO_ERROR before the end", func(p *peer, s uint32) {
+			p.reply(s, false, ":status", "200")
+			_ = p.fr.WriteData(s, false, []byte("ok"))
+			_ = p.fr.WriteRSTStream(s, http2.ErrCodeNo)
+		}, "applied", "ok", true},
+		{"trailers that are not the end", func(p *peer, s uint32) {
+			p.reply(s, false, ":status", "200")
+			_ = p.fr.WriteData(s, false, []byte("ok"))
+			p.reply(s, false, "x-sum", "1")
+		}, "applied", "ok", true},
+		{"less than its length", func(p *peer, s uint32) {
+			p.reply(s, false, ":status", "200", "content-length", "5")
+			_ = p.fr.WriteData(s, true, []byte("ok"))
+		}, "applied", "ok", true},
+		{"a length and nothing", func(p *peer, s uint32) {
+			p.reply(s, true, ":status", "200", "content-length", "5")
+		}, "applied", "", true},
+		{"a promise", func(p *peer, s uint32) {
+			_ = p.fr.WritePushPromise(http2.PushPromiseParam{StreamID: s, PromiseID: 2, BlockFragment: head(p, ":method", "GET"), EndHeaders: true})
+			p.reply(s, true, ":status", "200")
+		}, "unknown", "", false},
+		{"an interim reply that ends", func(p *peer, s uint32) { p.reply(s, true, ":status", "103") }, "unknown", "", false},
+		{"a body without a head", func(p *peer, s uint32) { _ = p.fr.WriteData(s, true, []byte("ok")) }, "unknown", "", false},
+		{"the reply to another stream", func(p *peer, s uint32) { p.reply(s+2, true, ":status", "200") }, "unknown", "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			url := saying(t, func(p *peer, stream uint32) {
+				p.fr.AllowIllegalWrites = true
+				c.say(p, stream)
+			})
+			f := newFixture(t, url, overHTTP2, func(r *Route) { r.Timeout = 300 * time.Millisecond })
+			got := f.post("j", "1")
+			if got.Response == nil || got.Header.Get("Fence-Outcome") != c.outcome || got.StatusCode == 200 != (c.outcome == "applied") {
+				t.Fatalf("%v, %+v", got.err, got.Response)
+			}
+			if (got.err != nil) != c.broken || c.outcome == "applied" && got.body != c.body {
+				t.Errorf("%v, %q", got.err, got.body)
+			}
+			if c.outcome == "applied" && !c.broken {
+				want(t, f.post("j", "2"), 200, "forwarded", "", "applied")
+			}
+		})
 	}
 }

@@ -302,3 +302,17 @@ func TestACallThatWasAnsweredEarlyIsBrokenOffBeforeItIsSettled(t *testing.T) {
 		t.Error("it is settled, and more of it can reach the upstream")
 	}
 }
+
+func TestTheStatusInTheHeadOfACallThatGoesOnCountsForNothing(t *testing.T) {
+	for status, outcome := range map[string]string{"13": "unknown", "5": "declined"} {
+		url := saying(t, func(p *peer, stream uint32) {
+			p.reply(stream, false, ":status", "200", "content-type", "application/grpc", "content-length", "0", "grpc-status", "0")
+			p.reply(stream, true, "grpc-status", status)
+		})
+		f := newFixture(t, url, overHTTP2)
+		call(fencedCall("j", "1"), f.client(), "x")
+		eventually(t, "the outcome is counted", func() bool {
+			return strings.Contains(f.scrape(), `fenceproxy_outcomes_total{outcome="`+outcome+`",route="default"} 1`)
+		})
+	}
+}

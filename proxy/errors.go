@@ -27,6 +27,8 @@ var (
 	errTooLarge = errors.New("the body is too large")
 	// errStatus: the reply's status is none.
 	errStatus = errors.New("the upstream answered with a status that is none")
+	// errLength: the reply's length is none, or said twice.
+	errLength = errors.New("the upstream answered with a length that is none")
 	// errCallBroke: the reply to a gRPC call did not come to its end.
 	errCallBroke = errors.New("the reply broke off")
 	// errSwitch: the upstream changed protocols, and not to what was asked for.

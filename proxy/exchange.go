@@ -145,9 +145,10 @@ func (ex *exchange) stop(cause error) {
 }
 
 // lastWrite is the deadline for what is being written to a caller when the exchange is
-// stopped: at once, but a gRPC call can still be told why, in its trailers.
+// stopped: at once, but a gRPC call can still be told why, in its trailers, and over HTTP/2 so
+// can whoever has got 1xx replies only: a deadline that has passed resets the stream there.
 func (ex *exchange) lastWrite() time.Time {
-	if ex.grpc {
+	if ex.grpc || ex.r.ProtoMajor > 1 && !ex.answered {
 		return time.Now().Add(partTime)
 	}
 	return longAgo
@@ -170,8 +171,26 @@ func (ex *exchange) talk(reply bool) bool {
 	if ex.rt != nil {
 		idle = ex.rt.IdleTimeout
 	}
+	if ex.r.ProtoMajor > 1 {
+		// It strikes a stream also while nothing is written. An upstream that pauses for
+		// too long is for timer to end, which leaves its caller an answer.
+		idle += partTime
+	}
 	_ = ex.rc.SetWriteDeadline(time.Now().Add(idle)) // a transport without deadlines has its own bounds
 	return true
+}
+
+// said notes that all there was to pass on has been written, and that nobody knows when there
+// will be more.
+func (ex *exchange) said() {
+	if ex.r.ProtoMajor == 1 {
+		ex.talk(false)
+		return
+	}
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.talking = false
+	_ = ex.rc.SetWriteDeadline(time.Time{}) // one could be set, so it can be lifted
 }
 
 // seal lets no 1xx reply through any more.
@@ -280,7 +299,7 @@ func (ex *exchange) Informational(code int, header textproto.MIMEHeader) error {
 	}
 	ex.w.WriteHeader(code)
 	clear(h)
-	ex.talk(false)
+	ex.said()
 	return nil
 }
 
@@ -341,8 +360,9 @@ func (ex *exchange) finish() {
 	if ex.kept > 0 {
 		ex.p.kept.Add(-ex.kept)
 	}
-	if ex.pooled != nil && (sent || !ex.admitted) {
-		// Only now nobody reads the body any more.
+	if ex.pooled != nil && (sent || !ex.admitted && !ex.streamed) {
+		// Only now nobody reads the body any more. What was received ahead of a stream
+		// may still be read if that was broken off.
 		small.Put(ex.pooled)
 	}
 }

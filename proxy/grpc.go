@@ -60,8 +60,7 @@ func (ex *exchange) replyCall(res *http.Response) {
 	ex.seal()
 	h := ex.w.Header()
 	copyReplyHeader(h, res.Header)
-	if res.ContentLength == 0 && res.Header[wire.HeaderGRPCStatus] != nil {
-		// The head is all there is.
+	if headIsAll(res) {
 		floor := ex.settleCall(res, classifyCall(&ex.rt.Route, res, res.Header))
 		ex.fenceHeaders(h, decisionForwarded, floor)
 		h["Content-Length"] = nil // else the server makes one up, and so a body
@@ -86,6 +85,16 @@ func (ex *exchange) replyCall(res *http.Response) {
 	ex.complete = true
 }
 
+// headIsAll reports whether the status of a call is in its head: only if nothing follows that
+// (Trailers-Only). There a status is worth nothing for a call that goes on.
+func headIsAll(res *http.Response) bool {
+	if res.ContentLength != 0 || res.Header[wire.HeaderGRPCStatus] == nil {
+		return false
+	}
+	_, err := res.Body.Read(make([]byte, 1)) // there is none, but an end
+	return err == io.EOF && res.Trailer[wire.HeaderGRPCStatus] == nil
+}
+
 // copyCall passes the messages of the reply on, each at once. An error means that the
 // reply did not come to its end. A caller that hangs up does not end it: its outcome
 // is still to come, for which the route's timeout is left.
@@ -93,14 +102,14 @@ func (ex *exchange) copyCall(res *http.Response) error {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	var gone time.Time
-	for fresh := true; ; fresh = false {
+	for {
 		n, err := res.Body.Read(*buf)
 		if gone.IsZero() {
 			ex.timer.Reset(ex.rt.IdleTimeout)
 		} else {
 			ex.timer.Reset(min(ex.rt.IdleTimeout, time.Until(gone.Add(ex.rt.Timeout))))
 		}
-		if n > 0 && gone.IsZero() && (fresh || ex.talk(true)) {
+		if n > 0 && gone.IsZero() && ex.talk(true) {
 			_, failed := ex.w.Write((*buf)[:n])
 			if failed == nil {
 				failed = ex.rc.Flush()

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -168,6 +167,9 @@ func (h *http2Sender) Send(req *http.Request, s *Send) (*http.Response, error) {
 			if interim++; interim > maxInterim {
 				return errInterim
 			}
+			if code == http.StatusSwitchingProtocols {
+				return errSwitch // there is none in HTTP/2 (RFC 9113, section 8.6)
+			}
 			return s.Watcher.Informational(code, header)
 		},
 	}))
@@ -211,66 +213,22 @@ func (h *http2Sender) exchange(c *http2Conn, req *http.Request, s *Send, u *uplo
 	})
 	defer patience.Stop()
 	res, err := c.client.RoundTrip(req)
+	if err == nil {
+		err = checkHTTP2Head(res)
+	}
 	if err != nil {
 		cancel()
 		u.stop()
 		return nil, fmt.Errorf("read reply: %w", err)
 	}
-	reply := &http2Reply{ReadCloser: res.Body, sender: h, conn: c, s: s, upload: u, cancel: cancel}
+	body := res.Body
+	if res.StatusCode == http.StatusNotModified && res.ContentLength > 0 {
+		body = http.NoBody // the length is that of a body which is not sent
+	}
+	reply := &http2Reply{ReadCloser: body, sender: h, conn: c, s: s, upload: u, cancel: cancel}
 	if res.Body = reply; req.Method == http.MethodHead {
 		_ = reply.Close() // there is none
 		res.Body = http.NoBody
 	}
 	return res, nil
-}
-
-// http2Reply is the body of a reply. It is read and closed by one goroutine.
-type http2Reply struct {
-	io.ReadCloser
-	sender *http2Sender
-	conn   *http2Conn // nil once it was given back
-	s      *Send
-	upload *upload
-	cancel context.CancelFunc
-}
-
-// Read implements io.Reader.
-func (r *http2Reply) Read(p []byte) (int, error) {
-	n, err := r.ReadCloser.Read(p)
-	if err == io.EOF {
-		r.end()
-	}
-	return n, err
-}
-
-// end gives the connection back if request and reply were whole, and reports whether it
-// has.
-func (r *http2Reply) end() bool {
-	c := r.conn
-	if c == nil {
-		return true
-	}
-	if c.unfinished(r.s) {
-		return false // a part of the request is still on its way
-	}
-	r.conn = nil
-	_ = r.ReadCloser.Close() // waits until the client is done with the stream
-	r.sender.giveBack(c)
-	return true
-}
-
-// Close implements io.Closer. A connection whose request or reply is incomplete is
-// closed: only that ends an upload for certain.
-func (r *http2Reply) Close() error {
-	defer r.cancel()
-	r.upload.stop()
-	if r.end() {
-		return nil
-	}
-	c := r.conn
-	r.conn = nil
-	err := c.tcp.Close()
-	// Else the client would wait for an upload that waits for its caller.
-	r.cancel()
-	return errors.Join(err, r.ReadCloser.Close())
 }

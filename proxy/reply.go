@@ -178,7 +178,9 @@ func (ex *exchange) copyBody(res *http.Response) error {
 	} else if !stream && ahead < left {
 		p.later()
 	}
-	fresh := true // the deadline that was set for the head
+	// The deadline that was set for the head is good for what comes with it; on HTTP/2 it
+	// would strike while the upstream pauses.
+	fresh := ex.r.ProtoMajor == 1
 	for drained := 0; ; fresh = false {
 		n, err := res.Body.Read(*buf)
 		ex.timer.Reset(ex.rt.IdleTimeout)
@@ -263,7 +265,7 @@ func reason(err error) string {
 		return fault.Error()
 	}
 	for _, known := range []error{
-		errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errSwitch, errTunnel, errTooLarge, errBody, errNotTaken, errNotHTTP2,
+		errShutdown, errTimeout, errStalled, errSentBefore, errStatus, errLength, errSwitch, errTunnel, errTooLarge, errBody, errNotTaken, errNotHTTP2,
 	} {
 		if errors.Is(err, known) {
 			return known.Error()

@@ -64,6 +64,9 @@ type Send struct {
 	Once bool
 	// Stall bounds one write to the connection; zero means no bound.
 	Stall time.Duration
+	// Window bounds the time in which an upstream that speaks HTTP/2 takes nothing of the
+	// body because its windows are closed; zero means no bound.
+	Window time.Duration
 
 	mu      sync.Mutex
 	whole   wholeness

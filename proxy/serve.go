@@ -171,7 +171,7 @@ func (ex *exchange) forward() {
 		ex.refuse(*refused)
 		return
 	}
-	ex.send.Watcher, ex.send.Cancel = ex, cancel
+	ex.send.Watcher, ex.send.Cancel, ex.send.Window = ex, cancel, ex.rt.IdleTimeout
 	if ex.streamed || len(ex.send.Body) > smallBody {
 		ex.send.Stall = ex.rt.IdleTimeout
 	}

@@ -66,11 +66,11 @@ func (u *upload) Read(p []byte) (int, error) {
 // watch bounds the time until the next piece is asked for.
 func (u *upload) watch() {
 	switch {
-	case u.s.Stall == 0:
+	case u.s.Window == 0:
 	case u.timer == nil:
-		u.timer = time.AfterFunc(u.s.Stall, u.expire)
+		u.timer = time.AfterFunc(u.s.Window, u.expire)
 	default:
-		u.timer.Reset(u.s.Stall)
+		u.timer.Reset(u.s.Window)
 	}
 }
 

@@ -197,7 +197,7 @@ func (c *directConn) write(s *Send, out []byte) error {
 // pieces writes out, the end of it by itself: once the kernel has the last byte the
 // upstream may act, so that is told before.
 func (c *directConn) pieces(s *Send, out []byte) error {
-	for len(out) > inlineSize {
+	for large := len(out) > inlineSize; large && len(out) > lastSize; {
 		n := min(pieceSize, len(out)-lastSize)
 		if _, err := c.Write(out[:n]); err != nil {
 			return err

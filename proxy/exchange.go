@@ -65,6 +65,7 @@ type exchange struct {
 	// complete tells that a reply was passed on whole, unbounded that it has no
 	// length and so ends with a last chunk.
 	complete, unbounded bool
+	trailed             bool  // it has trailers
 	whole               bool  // the body is in memory
 	kept                int64 // of it, in bytes, beyond the pooled buffer
 	pooled              *[]byte

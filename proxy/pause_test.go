@@ -3,6 +3,7 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 )
@@ -59,5 +60,44 @@ func TestAPauseOfTheUpstreamIsNotTheCallers(t *testing.T) {
 			_ = res.Body.Close()
 			want(t, reply{Response: res, body: string(b)}, 200, "forwarded", "", "applied")
 		})
+	}
+}
+
+// slowWriter is a caller that takes the first piece of a reply's body slowly.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	tick  func()
+	taken chan struct{}
+}
+
+// Write implements http.ResponseWriter.
+func (w *slowWriter) Write(p []byte) (int, error) {
+	select {
+	case <-w.taken:
+	default:
+		w.tick()
+		close(w.taken)
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
+func TestAPauseOfTheCallerIsNotTheUpstreams(t *testing.T) {
+	const idle = 300 * time.Millisecond
+	tick := func() { <-time.After(idle * 2 / 3) } // the timeout is what is tested
+	w := &slowWriter{httptest.NewRecorder(), tick, make(chan struct{})}
+	u := newUpstream(t, func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Length", "2")
+		_, _ = io.WriteString(rw, "x")
+		_ = http.NewResponseController(rw).Flush()
+		<-w.taken
+		tick()
+		_, _ = io.WriteString(rw, "y")
+	})
+	f := newFixture(t, u.URL, func(r *Route) { r.IdleTimeout = idle })
+	r := httptest.NewRequest(http.MethodPost, "/charge", nil)
+	r.Header["Fence-Job-Id"], r.Header["Fence-Generation"] = []string{"j"}, []string{"1"}
+	f.proxy.ServeHTTP(w, r)
+	if got := w.Body.String(); w.Code != 200 || got != "xy" {
+		t.Errorf("got %d, %q", w.Code, got)
 	}
 }

@@ -89,7 +89,7 @@ func (ex *exchange) reply(res *http.Response) {
 			Reply: &tokens.Reply{Header: keptHeader(res.Header), Body: kept.body},
 		})
 	}
-	ex.complete, ex.unbounded = err == nil, res.ContentLength < 0
+	ex.complete, ex.unbounded, ex.trailed = err == nil, res.ContentLength < 0, len(res.Trailer) > 0
 	if err != nil {
 		// Too late for an answer: the caller must not take this for a whole
 		// reply. It gets what there was, and the server closes the connection.
@@ -147,7 +147,9 @@ func (ex *exchange) settleEarly(o tokens.Outcome) {
 	if ex.broken() && ex.complete && ex.rc.Flush() == nil {
 		// The caller is still sending: it must find the reply, not a reset.
 		if ex.r.ProtoMajor == 1 {
-			ex.partWays(ex.unbounded && ex.r.ProtoMinor > 0)
+			// With trailers to come the last chunk would end the reply without them, and
+			// look whole.
+			ex.partWays(ex.unbounded && !ex.trailed && ex.r.ProtoMinor > 0)
 		} else if !ex.unbounded {
 			ex.partStream(false)
 		}
@@ -182,6 +184,7 @@ func (ex *exchange) copyBody(res *http.Response) error {
 	// would strike while the upstream pauses.
 	fresh := ex.r.ProtoMajor == 1
 	for drained := 0; ; fresh = false {
+		ex.timer.Reset(ex.rt.IdleTimeout) // what the caller took to take a piece is not the upstream's pause
 		n, err := res.Body.Read(*buf)
 		ex.timer.Reset(ex.rt.IdleTimeout)
 		if n > 0 && gone == nil && (fresh || ex.talk(true)) {

@@ -86,6 +86,7 @@ func (ex *exchange) pass(dst io.Writer, src io.Reader) {
 				ex.stop(errTunnel)
 				return
 			}
+			ex.timer.Reset(ex.rt.IdleTimeout) // it was taken, so nobody was silent
 		}
 		if err == nil {
 			continue

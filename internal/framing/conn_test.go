@@ -81,7 +81,7 @@ func serve(t *testing.T) *front {
 				}
 				b, _ := io.ReadAll(brw)
 				got.body = string(b)
-				_ = c.Close()
+				defer func() { _ = c.Close() }() // last, for it ends the test's wait
 			default:
 				var b []byte
 				b, got.broken = io.ReadAll(r.Body)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/fenceproxy/fenceproxy/internal/framing"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
@@ -17,6 +18,10 @@ import (
 // maxDrain is how much of a reply is still taken from the upstream after its caller
 // hung up, in bytes, so that the upstream is not disturbed.
 const maxDrain = 1 << 20
+
+// lastWriteTime is how long a reply that is there waits for the request's last write to
+// return, which it nearly always has.
+const lastWriteTime = 100 * time.Millisecond
 
 // copyBuffers are what replies are copied through.
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
@@ -28,7 +33,9 @@ func (ex *exchange) reply(res *http.Response) {
 		return
 	}
 	defer func() { _ = res.Body.Close() }() // read to its end, or given up
-	sentWhole := ex.headCame()
+	// A request counts as sent whole before its last write. If that stands still the
+	// upstream has answered early, and could be sent the rest after its successor.
+	sentWhole := ex.headCame() && ex.send.Rests(lastWriteTime)
 	ex.seal()
 	var floor tokens.Generation
 	var kept *captured

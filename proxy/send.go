@@ -161,6 +161,29 @@ func (s *Send) Quiesce() {
 	<-written
 }
 
+// Rests waits until no write of the request is under way, at most d, and reports whether
+// that is so.
+func (s *Send) Rests(d time.Duration) bool {
+	s.mu.Lock()
+	if !s.writing {
+		s.mu.Unlock()
+		return true
+	}
+	if s.written == nil {
+		s.written = make(chan struct{})
+	}
+	written := s.written
+	s.mu.Unlock()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-written:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
 // Done tells that the exchange is over; its connection may carry other requests.
 func (s *Send) Done() {
 	s.mu.Lock()

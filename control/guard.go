@@ -56,11 +56,12 @@ func internal() *wire.Problem {
 //
 // A page whose own name has been made to lead to this machine (DNS rebinding) is of the
 // same origin for the browser. Without an auth file nothing else keeps it out than that
-// Host has its name; under TLS the certificate does.
+// Host has its name; under TLS the certificate does. Browsers send Accept-Encoding with
+// every request, and no script can take it away (Fetch standard, section 2.2.2).
 func (s *server) sameOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.Principals.Load() == nil && r.TLS == nil && !isOpen(r) && !namesThisMachine(r.Host) {
+		if s.Principals.Load() == nil && r.TLS == nil && !isOpen(r) && maybeBrowser(r) && !namesThisMachine(r.Host) {
 			wire.NewProblem(wire.CodeForbidden,
 				"Host is a name that may be anybody's, and there is no auth file; call this listener by its IP address or as localhost, or set auth.file").Write(w)
 			return
@@ -71,6 +72,11 @@ func (s *server) sameOrigin(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// maybeBrowser reports whether a browser may have sent the request.
+func maybeBrowser(r *http.Request) bool {
+	return r.Header["Accept-Encoding"] != nil || r.Header["Origin"] != nil || r.Header["Sec-Fetch-Site"] != nil
 }
 
 // namesThisMachine reports whether nobody else can give out the name in a Host header: an

@@ -187,13 +187,18 @@ func TestWithoutAnAuthFileOnlyNamesOfThisMachineAreServed(t *testing.T) {
 			request(wire.PathFence, `{"job_id":"j","floor":7}`), httptest.NewRequest(http.MethodGet, wire.PathJobs, nil),
 		} {
 			req.Host = host
-			req.Header.Set("Origin", "http://"+host)
+			req.Header.Set("Accept-Encoding", "gzip, deflate") // all that a script can not leave out
 			if a := r.send(req); (a.status == http.StatusOK) != served {
 				t.Errorf("%s with Host %q: %d", req.Method, host, a.status)
 			} else if !served {
 				a.problem(wire.CodeForbidden)
 			}
 		}
+	}
+	bare := request(wire.PathFence, `{"job_id":"j","floor":7}`)
+	bare.Host = "fenceproxy.internal"
+	if a := r.send(bare); a.status != http.StatusOK {
+		t.Errorf("no browser: %d", a.status)
 	}
 	probe := httptest.NewRequest(http.MethodGet, wire.PathHealth, nil)
 	probe.Host = "fenceproxy.internal"

@@ -52,7 +52,7 @@ func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
 func TestABodyThatNeverEndsIsGivenUpBehindARefusalToo(t *testing.T) {
 	r := newRig(t, func(o *control.Options) { o.BodyTimeout = 50 * time.Millisecond })
 	s := r.serve()
-	for _, head := range []string{"Host: elsewhere.example\r\n", "Host: localhost\r\nSec-Fetch-Site: cross-site\r\n"} {
+	for _, head := range []string{"Host: elsewhere.example\r\nAccept-Encoding: gzip\r\n", "Host: localhost\r\nSec-Fetch-Site: cross-site\r\n"} {
 		conn, err := net.Dial("tcp", s.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)

@@ -69,7 +69,7 @@ func (c *gateConn) Write(b []byte) (int, error) {
 	if s == nil {
 		return 0, errVetoed
 	}
-	if served && !s.begun() && !(c.attentive() && quiet(c.tcp)) {
+	if served && !s.begun() && (!c.attentive() || !quiet(c.tcp)) {
 		return 0, errNotQuiet
 	}
 	if err := c.bound(s.Stall); err != nil {

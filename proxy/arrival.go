@@ -1,23 +1,9 @@
 package proxy
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
-)
-
-// Why a request as it arrived has more than one reading.
-var (
-	errMethodToken  = errors.New("the method is not a token")
-	errTargetBytes  = errors.New("the request target has a blank or a control byte; percent-encode it")
-	errUserinfo     = errors.New("the request target names a user; send credentials in Authorization")
-	errTargetPath   = errors.New(":path must begin with a slash")
-	errNoHost       = errors.New("the request names no host")
-	errHostBytes    = errors.New("the host has bytes that no host has")
-	errTwoHosts     = errors.New("Host and :authority name different hosts; send :authority only")
-	errLengthHeader = errors.New("Content-Length must be the length of the body, in decimal digits, once")
-	errExpect       = errors.New("the only expectation that can be met is 100-continue, sent once")
 )
 
 // checkArrival refuses what net/http takes and what would not reach an HTTP/1.1 upstream as the

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,10 +9,6 @@ import (
 
 // headBuffers are what requests are composed in.
 var headBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 2*smallBody); return &b }}
-
-// errNewline is returned for a header that would not end where it seems to. The server
-// lets none in; this is the last wall.
-var errNewline = errors.New("a header has a line break in it")
 
 // compose appends the whole request to b.
 func compose(b []byte, req *http.Request, s *Send) ([]byte, error) {

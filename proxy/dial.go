@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"time"
 )
 
@@ -73,4 +74,13 @@ func (c *gateConn) handshake(ctx context.Context, config *tls.Config, addr, prot
 	}
 	c.Conn, c.records = secure, &raw.n
 	return nil
+}
+
+// hostPort is the address of an upstream.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
 }

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/textproto"
 	"net/url"
 	"os"
-	"sync"
 	"time"
 )
 
@@ -33,11 +31,6 @@ const (
 	maxInterim = 16
 )
 
-var (
-	errHeadTooLarge = errors.New("the reply's head is too large")
-	errInterim      = errors.New("the upstream sent too many 1xx replies")
-)
-
 // directSender sends requests whose body is in memory with one write of its own on a
 // connection of its own, in the caller's goroutine. No silent resend can exist here, it
 // is known exactly when the last byte was taken, and the hop costs half as much. What it
@@ -47,12 +40,7 @@ type directSender struct {
 	addr   string
 	secure bool
 	other  Sender
-
-	mu     sync.Mutex
-	idle   []*directConn // the most recently used last
-	most   int
-	reaper *time.Timer
-	closed bool
+	idle   pool[*directConn]
 }
 
 // directConn is a connection with what was read ahead on it.
@@ -61,20 +49,15 @@ type directConn struct {
 	br *bufio.Reader
 	// limit bounds what is read for one head.
 	limit *io.LimitedReader
-	since time.Time // unused since
 }
 
 // NewSender returns the Sender for the HTTP/1.1 upstream at u. tlsConfig is used for
 // https; nil means the system's roots. idle bounds the unused connections that each of
 // its two ways keeps.
 func NewSender(u *url.URL, tlsConfig *tls.Config, idle int) Sender {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
 	return &directSender{
-		dialer: newDialer(tlsConfig), addr: net.JoinHostPort(u.Hostname(), port), secure: u.Scheme == "https",
-		other: NewTransportSender(tlsConfig, idle), most: idle,
+		dialer: newDialer(tlsConfig), addr: hostPort(u), secure: u.Scheme == "https",
+		other: NewTransportSender(tlsConfig, idle), idle: pool[*directConn]{most: idle},
 	}
 }
 
@@ -122,11 +105,11 @@ func (d *directSender) send(ctx context.Context, req *http.Request, s *Send) (*h
 	}
 	for try := 0; ; try++ {
 		var c *directConn
+		var reused bool // whether it is still open shows at the first write
 		if try < freshTries {
-			c = d.take() // the last try does not trust what was idle
+			c, reused = d.idle.take() // the last try does not trust what was idle
 		}
-		reused := c != nil
-		if c == nil {
+		if !reused {
 			if c, err = d.connect(ctx); err != nil {
 				return nil, err
 			}
@@ -304,69 +287,8 @@ func (c *directConn) exhausted() bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) && c.Conn.SetReadDeadline(time.Time{}) == nil
 }
 
-// take returns an unused connection, or nil. Whether it is still open shows at the
-// first write.
-func (d *directSender) take() *directConn {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n := len(d.idle)
-	if n == 0 {
-		return nil
-	}
-	c := d.idle[n-1]
-	d.idle[n-1] = nil
-	d.idle = d.idle[:n-1]
-	return c
-}
-
-// put keeps a connection for later.
-func (d *directSender) put(c *directConn) {
-	c.since = time.Now()
-	d.mu.Lock()
-	keep := !d.closed && len(d.idle) < d.most
-	if keep {
-		d.idle = append(d.idle, c)
-		if d.reaper == nil {
-			d.reaper = time.AfterFunc(idleConnTimeout, d.reap)
-		}
-	}
-	d.mu.Unlock()
-	if !keep {
-		_ = c.Close() // nobody uses it
-	}
-}
-
-// reap closes the connections that were not used for a while.
-func (d *directSender) reap() {
-	d.mu.Lock()
-	old := 0
-	for old < len(d.idle) && time.Since(d.idle[old].since) >= idleConnTimeout {
-		old++
-	}
-	drop := d.idle[:old:old]
-	d.idle = append([]*directConn(nil), d.idle[old:]...)
-	d.reaper = nil
-	if len(d.idle) > 0 && !d.closed {
-		d.reaper = time.AfterFunc(idleConnTimeout, d.reap)
-	}
-	d.mu.Unlock()
-	for _, c := range drop {
-		_ = c.Close() // nobody uses it
-	}
-}
-
 // CloseIdle implements Sender.
 func (d *directSender) CloseIdle() {
-	d.mu.Lock()
-	drop := d.idle
-	d.idle = nil
-	d.closed = true
-	if d.reaper != nil {
-		d.reaper.Stop()
-	}
-	d.mu.Unlock()
-	for _, c := range drop {
-		_ = c.Close() // nobody uses it
-	}
+	d.idle.close()
 	d.other.CloseIdle()
 }

@@ -81,7 +81,7 @@ func (b *directBodyReader) end(whole bool) error {
 		b.stop()
 	}
 	if whole && b.pool != nil && c.exhausted() {
-		b.pool.put(c)
+		b.pool.idle.put(c)
 		return nil
 	}
 	return c.tcp.Close()

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -22,9 +21,6 @@ const (
 	maxKey   = 255
 	maxLease = 256
 )
-
-// errNoFence is returned when a request carries neither job nor generation.
-var errNoFence = errors.New("neither job nor generation")
 
 // fence is what the headers of a write say.
 type fence struct {

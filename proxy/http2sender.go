@@ -23,11 +23,6 @@ const (
 	replyConnWindow = 1 << 20   // of a connection
 )
 
-var (
-	errNotTaken = errors.New("the upstream did not take the request's body")
-	errNotHTTP2 = errors.New("the upstream does not speak HTTP/2")
-)
-
 // http2Sender sends over HTTP/2, one request per connection at a time. Two requests on
 // one connection could not be told apart when one of them is cut: a stream that is reset
 // leaves its bytes in the kernel's buffer, and only closing the connection drops them.
@@ -63,15 +58,6 @@ func NewHTTP2Sender(u *url.URL, tlsConfig *tls.Config, idle int) Sender {
 		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: replyWindow, MaxReceiveBufferPerConnection: replyConnWindow},
 	}
 	return h
-}
-
-// hostPort is the address of an upstream.
-func hostPort(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return net.JoinHostPort(u.Hostname(), port)
 }
 
 // dialled is where dial leaves the connection that it made, for connect.

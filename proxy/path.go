@@ -1,20 +1,9 @@
 package proxy
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
-)
-
-// Why a request is ambiguous.
-var (
-	errPathForm   = errors.New("the request target must be a path or a URL with one")
-	errPathDots   = errors.New("the path has dot segments, which servers resolve differently; send the resolved path")
-	errPathNUL    = errors.New("the path has a NUL byte")
-	errPathRoutes = errors.New("the path matches different routes as different servers read it; send it decoded, in the route's case, without // \\ and ;")
-	errPathBytes  = errors.New("the path begins with // and has bytes that can not be passed on unchanged; percent-encode them")
-	errUpgrade    = errors.New("the request wants to upgrade its connection, and messages inside a tunnel can not be fenced")
 )
 
 // checkTarget refuses request targets that two servers may understand differently.

@@ -3,18 +3,10 @@ package proxy
 import (
 	"bytes"
 	"encoding/base64"
-	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/fenceproxy/fenceproxy/internal/wire"
-)
-
-// Why an upgrade is not let through, on a route that allows WebSocket.
-var (
-	errNotWebSocket = errors.New("the only upgrade that this route lets through is Upgrade: websocket, alone")
-	errHandshake    = errors.New("an upgrade to websocket is a GET of HTTP/1.1 without a body, with Connection: Upgrade, one Sec-WebSocket-Key and Sec-WebSocket-Version: 13")
-	errUpgradeKey   = errors.New("is on an upgrade, which has no reply that could be repeated; send it without")
 )
 
 // checkUpgrade refuses every upgrade but the WebSocket handshake (RFC 6455, section 4.1) on a

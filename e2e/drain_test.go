@@ -30,6 +30,14 @@ func TestAWriteUnderWayIsAnsweredBeforeAnOrderlyEnd(t *testing.T) {
 	}
 }
 
+// saysUnknown checks the answer to a write that was broken off.
+func saysUnknown(t *testing.T, got daemon.Answer) {
+	t.Helper()
+	if got.Status != 502 && got.Status != 503 && got.Status != 504 || got.Outcome() != "unknown" || got.Reason() == "" {
+		t.Errorf("want an answer that says unknown, got %s", show(got))
+	}
+}
+
 func TestADrainThatIsTooShortSaysUnknown(t *testing.T) {
 	t.Parallel()
 	s := openWith(t, daemon.Settings{Top: []string{"drain: 1s"}})
@@ -37,10 +45,7 @@ func TestADrainThatIsTooShortSaysUnknown(t *testing.T) {
 	w := s.start(write(l, "w", "hang"))
 	s.arrives("w")
 	s.proxy.Signal(syscall.SIGTERM)
-	got := w.answer()
-	if got.Status != 502 && got.Status != 503 && got.Status != 504 || got.Outcome() != "unknown" || got.Reason() == "" {
-		t.Errorf("want an answer that says unknown, got %s", show(got))
-	}
+	saysUnknown(t, w.answer())
 	if code := s.proxy.Wait(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
@@ -54,9 +59,7 @@ func TestAKeyWhoseWriteTheDrainBrokeOffIsUnknownAfterTheRestart(t *testing.T) {
 	w := s.start(keyed(l, "k", "w", "hang"))
 	s.arrives("w")
 	s.proxy.Signal(syscall.SIGTERM)
-	if got := w.answer(); got.Status != 502 && got.Status != 503 && got.Status != 504 || got.Outcome() != "unknown" {
-		t.Errorf("want an answer that says unknown, got %s", show(got))
-	}
+	saysUnknown(t, w.answer())
 	s.proxy.Wait()
 	s.restart()
 	s.quiet(func() { s.blocked(s.send(keyed(l, "k", "again", ""))) })

@@ -390,26 +390,10 @@ func TestAnUpstreamMayOnlySwitchToWhatWasAskedFor(t *testing.T) {
 // replying is an upstream that gives the same reply to every request.
 func replying(t *testing.T, reply string) (url string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				defer func() { _ = c.Close() }()
-				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
-					_, _ = io.WriteString(c, reply)
-					_, _ = io.Copy(io.Discard, c)
-				}
-			})
+	return rawUpstream(t, func(c net.Conn, br *bufio.Reader) {
+		if _, err := http.ReadRequest(br); err == nil {
+			_, _ = io.WriteString(c, reply)
+			_, _ = io.Copy(io.Discard, c)
 		}
 	})
-	t.Cleanup(func() { _ = ln.Close(); all.Wait() })
-	return "http://" + ln.Addr().String()
 }

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -141,6 +142,10 @@ func TestRunPassesOnWhatThePlatformSays(t *testing.T) {
 
 func TestRunPassesSignalsOn(t *testing.T) {
 	t.Parallel()
+	// Under nohup a signal is ignored, and so by all that is started: taking it undoes that.
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
 	s := open(t)
 	const traps = `
 		for s in HUP QUIT USR1 USR2 WINCH TERM; do trap "echo got $s" $s; done

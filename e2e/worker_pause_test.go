@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/e2e/daemon"
 	"github.com/fenceproxy/fenceproxy/e2e/oracle"
 )
 
@@ -57,10 +58,9 @@ func TestWorkerThatWasPausedBeyondItsLeaseWritesNothingMore(t *testing.T) {
 			if a := paused.hear(); a.Did != "stalling" {
 				t.Fatalf("round %d: %+v", round, a)
 			}
-			paused.stands()
+			daemon.AwaitFrozen(t, paused.cmd.Process)
 		} else {
-			paused.signal(syscall.SIGSTOP)
-			paused.stands()
+			daemon.Freeze(t, paused.cmd.Process)
 			paused.order("%s %s", how, id("late"))
 		}
 		if got := next.claims(job); got.Generation <= old.Generation {

@@ -314,7 +314,7 @@ func TestRunThatWasPausedEndsItsProgramFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone := dies(t, pid)
-	r.signal(syscall.SIGSTOP)
+	daemon.Freeze(t, r.cmd.Process)
 	rival := s.takeOver("job", "rival", long)
 	r.signal(syscall.SIGCONT)
 	continued := time.Now()

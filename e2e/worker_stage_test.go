@@ -150,15 +150,6 @@ func (w *workerProcess) signal(sig syscall.Signal) {
 	}
 }
 
-// stands waits until the process has stopped: a signal takes its time.
-func (w *workerProcess) stands() {
-	w.Helper()
-	var status syscall.WaitStatus
-	if _, err := syscall.Wait4(w.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
-		w.Fatalf("worker %s did not stop: %v, %v", w.name, status, err)
-	}
-}
-
 // order gives a command and does not wait.
 func (w *workerProcess) order(format string, args ...any) {
 	w.Helper()

@@ -235,8 +235,8 @@ func (d *Daemon) Kill() {
 	d.Wait()
 }
 
-// Pause freezes the process, Continue thaws it.
-func (d *Daemon) Pause() { d.tb.Helper(); d.Signal(syscall.SIGSTOP) }
+// Pause freezes the process and returns when it stands still, Continue thaws it.
+func (d *Daemon) Pause() { d.tb.Helper(); Freeze(d.tb, d.now().cmd.Process) }
 
 // Continue thaws a process that Pause froze.
 func (d *Daemon) Continue() { d.tb.Helper(); d.Signal(syscall.SIGCONT) }

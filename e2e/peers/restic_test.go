@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/fenceproxy/fenceproxy/e2e/daemon"
 )
 
 // run starts a shell with restic as the holder of a job. fenceproxy run gives it the forwarder, and restic takes that for
@@ -39,10 +41,12 @@ func TestABackupUnderRunIsTakenOverWhileItsMachineStandsStill(t *testing.T) {
 	h := s.valve.holdRequest("PUT /reports/data/", 1<<20)
 	older := s.run("restic --no-cache backup data", "--ttl", "2s")
 	h.wait(t)
-	signal(t, older, syscall.SIGSTOP)
+	daemon.Freeze(t, older.cmd.Process)
 	newer := s.run("restic --no-cache backup data; restic --no-cache unlock --remove-all; restic --no-cache check --read-data", "--wait", "30s")
 	newer.succeeds()
-	signal(t, older, syscall.SIGCONT)
+	if err := older.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
 	if code := older.exit(); code != 79 {
 		t.Errorf("run ended with %d, want 79 for a lost lease: %s", code, older.said())
 	}
@@ -74,12 +78,5 @@ func (s *stage) reopen(job string) {
 	s.Helper()
 	if r, err := s.control.Reopen(s.soon(), job, "the next part of the test"); err != nil || r.Status != 200 {
 		s.Fatalf("reopen: %d %s, %v", r.Status, r.Raw, err)
-	}
-}
-
-func signal(t *testing.T, p *process, sig syscall.Signal) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		t.Fatalf("send %v: %v", sig, err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 const (
 	honestWorkers = 4
-	honestWrites  = 1500 // of each, in one measurement
+	honestWrites  = 750 // of each, in one measurement
 	// p99Noise is what the machine alone may add to a 99th percentile.
 	p99Noise = 5 * time.Millisecond
 )

@@ -33,7 +33,7 @@ type behaviour struct {
 const (
 	// patience is how long a piece may take before it counts as held back, bareTime where it is known that many are.
 	patience = 5 * time.Second
-	bareTime = 500 * time.Millisecond
+	bareTime = 1500 * time.Millisecond
 	// sceneTime bounds everything else.
 	sceneTime = 20 * time.Second
 	// again is the path of the request that proves a connection to be in order.

@@ -79,9 +79,10 @@ func TestACallerThatReadsNoAnswersIsGivenUp(t *testing.T) {
 	r := newRig(t, func(o *control.Options) { o.AnswerTimeout = 100 * time.Millisecond })
 	s := httptest.NewUnstartedServer(r.handler)
 	var open atomic.Int32
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+	s.Config.ConnState = func(c net.Conn, state http.ConnState) {
 		switch state {
 		case http.StateNew:
+			_ = c.(*net.TCPConn).SetWriteBuffer(4 << 10) // best effort: more is only slower to fill
 			open.Add(1)
 		case http.StateClosed:
 			open.Add(-1)
@@ -94,6 +95,7 @@ func TestACallerThatReadsNoAnswersIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	// More answers than both kernels keep.
 	_ = conn.SetWriteDeadline(time.Now().Add(30 * time.Second))
 	ask := []byte(strings.Repeat("GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 1000))

@@ -26,7 +26,7 @@ build: ## build ./fenceproxy
 
 # The last thing in it is go test, whose summary and exit code are those of the target.
 test: fmt vet peers ## format, vet, and all tests with the race detector
-	$(GO) test -race -count=1 -timeout 10m ./...
+	$(GO) test -race -count=1 -timeout 20m ./...
 
 peers: ## install and build the programs of others that e2e/peers tests with; FENCEPROXY_PEERS=none does without
 	.ci/peers

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -212,11 +213,16 @@ func startNginx(ctx context.Context, s settings, upstream string) (*child, error
 	return startPlain(ctx, addr, program, "-e", "stderr", "-p", s.dir, "-c", file)
 }
 
-// freeAddr is a loopback address that nobody listens on.
+// freeAddr is a loopback address that nobody listens on. Where all of 127.0.0.0/8 is loopback it stays free: nobody else
+// takes this host.
 func freeAddr() (string, error) {
-	ln, err := localListener()
+	host := "127.0.0.1"
+	if runtime.GOOS == "linux" {
+		host = fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	}
+	ln, err := net.Listen("tcp", host+":0")
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("find a free address: %w", err)
 	}
 	return ln.Addr().String(), ln.Close()
 }

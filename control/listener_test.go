@@ -33,7 +33,7 @@ func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{\"job_id\":", wire.PathClaim); err != nil {
@@ -58,7 +58,7 @@ func TestABodyThatNeverEndsIsGivenUpBehindARefusalToo(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\n%sContent-Length: 100\r\n\r\n{", wire.PathClaim, head); err != nil {
@@ -79,9 +79,10 @@ func TestACallerThatReadsNoAnswersIsGivenUp(t *testing.T) {
 	r := newRig(t, func(o *control.Options) { o.AnswerTimeout = 100 * time.Millisecond })
 	s := httptest.NewUnstartedServer(r.handler)
 	var open atomic.Int32
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+	s.Config.ConnState = func(c net.Conn, state http.ConnState) {
 		switch state {
 		case http.StateNew:
+			_ = c.(*net.TCPConn).SetWriteBuffer(4 << 10) // best effort: more is only slower to fill
 			open.Add(1)
 		case http.StateClosed:
 			open.Add(-1)
@@ -94,8 +95,9 @@ func TestACallerThatReadsNoAnswersIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	// More answers than both kernels keep.
-	_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetWriteDeadline(time.Now().Add(30 * time.Second))
 	ask := []byte(strings.Repeat("GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 1000))
 	for {
 		if _, err := conn.Write(ask); err != nil {
@@ -105,7 +107,7 @@ func TestACallerThatReadsNoAnswersIsGivenUp(t *testing.T) {
 			break
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); open.Load() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); open.Load() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the server still serves the connection")
 		}
@@ -114,7 +116,7 @@ func TestACallerThatReadsNoAnswersIsGivenUp(t *testing.T) {
 
 func TestAConnectionIsServedOnAfterTheTimeForAnAnswerHasPassed(t *testing.T) {
 	for _, secure := range []bool{false, true} { // HTTP/1 and HTTP/2
-		r := newRig(t, func(o *control.Options) { o.AnswerTimeout = 100 * time.Millisecond })
+		r := newRig(t, func(o *control.Options) { o.AnswerTimeout = time.Second })
 		s := httptest.NewUnstartedServer(r.handler)
 		s.EnableHTTP2 = secure
 		if secure {
@@ -125,13 +127,13 @@ func TestAConnectionIsServedOnAfterTheTimeForAnAnswerHasPassed(t *testing.T) {
 		defer s.Close()
 		r.claim("j", "a", 30000)
 		client := s.Client()
-		client.Transport.(*http.Transport).ExpectContinueTimeout = 10 * time.Second
+		client.Transport.(*http.Transport).ExpectContinueTimeout = 30 * time.Second
 		other := &http.Client{Transport: client.Transport.(*http.Transport).Clone()}
 		// The other one has a connection of its own, and takes longer than an answer may.
 		for _, c := range []*http.Client{client, other, client} {
 			wait := 0
 			if c == other {
-				wait = 300
+				wait = 1500
 			}
 			body := strings.NewReader(fmt.Sprintf(`{"job_id":"j","owner":"b","ttl_ms":1000,"wait_ms":%d}`, wait))
 			req, err := http.NewRequest(http.MethodPost, s.URL+wire.PathClaim, body)
@@ -173,6 +175,7 @@ func TestACallerThatClosesItsConnectionLeavesTheQueue(t *testing.T) {
 	held := r.claim("j", "a", 60000)
 	ctx, hangUp := context.WithCancel(t.Context())
 	gone := make(chan error)
+	loads, _ := r.store.Counts()
 	go func() {
 		body := strings.NewReader(`{"job_id":"j","owner":"gone","ttl_ms":60000,"wait_ms":60000}`)
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+wire.PathClaim, body)
@@ -185,7 +188,6 @@ func TestACallerThatClosesItsConnectionLeavesTheQueue(t *testing.T) {
 		}
 		gone <- err
 	}()
-	loads, _ := r.store.Counts()
 	eventually(t, func() bool { n, _ := r.store.Counts(); return n > loads }) // it has looked, and waits
 	hangUp()
 	if err := <-gone; err == nil {
@@ -203,7 +205,7 @@ func TestACallerThatClosesItsConnectionLeavesTheQueue(t *testing.T) {
 // eventually polls for what another goroutine does.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatal("it did not happen in time")

@@ -71,7 +71,7 @@ func TestAStepOfTheWallClockMovesNoLeaseAndNoFloor(t *testing.T) {
 				// Time went on by an hour, as far as anybody can tell; the holder has the grace.
 				s.takeOver("short", "C", long)
 			}
-			if lived := time.Since(granted); lived > ttl+5*time.Second { // and not by an hour
+			if lived := time.Since(granted); lived > ttl+time.Minute { // and not by an hour
 				t.Errorf("a lease of %v passed on after %v", ttl, lived)
 			}
 			s.stale(s.send(write(short, "short", "")), "superseded")
@@ -110,15 +110,15 @@ func TestALeaseGrantedWhileTheClockWasWrongDoesNotLiveAnHourLonger(t *testing.T)
 	s.proxy.Kill()
 	s.restart()
 	s.takeOver("job", "B", long)
-	if lived := time.Since(granted); lived > ttl+5*time.Second {
+	if lived := time.Since(granted); lived > ttl+time.Minute {
 		t.Errorf("a lease of %v passed on after %v", ttl, lived)
 	}
 }
 
 func TestAfterAnOutageTheHolderHasTheGraceToItself(t *testing.T) {
 	t.Parallel()
-	const grace = 1500 * time.Millisecond
-	s, tr := openTroubled(t, daemon.Settings{Leases: "{min_ttl: 50ms, restart_grace: 1500ms}"})
+	const grace = 5 * time.Second
+	s, tr := openTroubled(t, daemon.Settings{Leases: "{min_ttl: 50ms, restart_grace: 5s}"})
 	kept := s.claim("kept", "A", 3*time.Second)
 	lost := s.claim("lost", "A", 3*time.Second)
 	s.proxy.Kill()

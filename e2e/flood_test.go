@@ -96,7 +96,7 @@ func flood(t *testing.T) int { return fromEnv(t, "FENCEPROXY_SOAK_FLOOD", 500) }
 func floods(t *testing.T, run func(s *stage, n int), route ...string) {
 	t.Helper()
 	t.Parallel()
-	s := open(t, append([]string{"idle_timeout: 1s"}, route...)...)
+	s := open(t, append([]string{"idle_timeout: 3s"}, route...)...)
 	l := s.claim("first", "A", long)
 	for i := range 50 { // so that pools and connections are there
 		s.forwarded(s.send(write(l, fmt.Sprintf("first-%d", i), "")), 200, "applied")

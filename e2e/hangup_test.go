@@ -89,13 +89,7 @@ func (s *stage) refusedAfterSending(a daemon.Answer, status int, code string) {
 
 func TestAnUpstreamThatIsNotThereGotNothing(t *testing.T) {
 	t.Parallel()
-	up, err := upstream.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := up.URL()
-	up.Close()
-	s := onStage(t, nil, daemon.Settings{Upstream: url})
+	s := onStage(t, nil, daemon.Settings{Upstream: nobody})
 	l := s.claim("job", "A", long)
 	got := s.send(write(l, "w", ""))
 	s.refused(got, 502, "upstream-unreachable")
@@ -106,7 +100,7 @@ func TestAnUpstreamThatIsNotThereGotNothing(t *testing.T) {
 
 func TestAnUpstreamThatIsTooSlowIsUnknown(t *testing.T) {
 	t.Parallel()
-	s := open(t, "timeout: 300ms")
+	s := open(t, "timeout: 1s")
 	l := s.claim("job", "A", long)
 	s.refusedAfterSending(s.send(write(l, "w", "hang")), 504, "upstream-timeout")
 	if r := s.ends("w"); !r.Cancelled {

@@ -110,10 +110,7 @@ func TestHostileStreamsAreRefusedAndTheUpstreamSeesNothing(t *testing.T) {
 	for _, row := range hostileStreams(fenced2(l, "w")) {
 		s.quiet(func() {
 			c := s.speak2()
-			stream, err := c.open(row.head, row.body == "" && row.trailer == nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stream, _ := c.open(row.head, row.body == "" && row.trailer == nil) // it may be refused before it has come whole
 			if row.body != "" {
 				_ = c.WriteData(stream, row.trailer == nil, []byte(row.body)) // it may be refused already
 			}

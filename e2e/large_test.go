@@ -110,7 +110,9 @@ func TestASlowReaderHoldsItsUpstreamBack(t *testing.T) {
 		}
 	})
 	s.flat("a reply that nobody reads", func() {
-		n, err := s.download(s.soon(), "GET", "/large", l, func(io.Reader) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience*8)
+		defer cancel()
+		n, err := s.download(ctx, "GET", "/large", l, func(io.Reader) {
 			last := int64(-1)
 			s.until("the upstream is held back", func() bool {
 				now := made.Load()
@@ -132,8 +134,8 @@ func TestASlowReaderHoldsItsUpstreamBack(t *testing.T) {
 // TestBodiesMayLastLongerThanEveryTimeout lets both bodies take several times the route's timeouts, in pieces.
 func TestBodiesMayLastLongerThanEveryTimeout(t *testing.T) {
 	t.Parallel()
-	const pieces, pause = 40, 100 * time.Millisecond
-	s := open(t, "timeout: 1s", "idle_timeout: 1s")
+	const pieces, pause = 30, 200 * time.Millisecond
+	s := open(t, "timeout: 2s", "idle_timeout: 2s")
 	l := s.claim("job", "A", long)
 	s.up.Reply("/events", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -152,7 +154,7 @@ func TestBodiesMayLastLongerThanEveryTimeout(t *testing.T) {
 	for _, method := range []string{"GET", "POST"} {
 		t.Run("a reply to a "+method, func(t *testing.T) {
 			t.Parallel()
-			n, err := s.download(s.soon(), method, "/events", l, func(io.Reader) {})
+			n, err := s.download(t.Context(), method, "/events", l, func(io.Reader) {})
 			if err != nil || n < pieces*int64(len("data: 0\n\n")) {
 				t.Errorf("the caller got %d bytes: %v", n, err)
 			}
@@ -172,7 +174,11 @@ func TestBodiesMayLastLongerThanEveryTimeout(t *testing.T) {
 		}()
 		w := write(l, "upload", "")
 		w.Body, w.Stream = nil, read
-		s.forwarded(s.send(w), 200, "applied")
+		a, err := s.writer.Send(t.Context(), w)
+		if err != nil {
+			s.unanswered(w.ID, err)
+		}
+		s.forwarded(a, 200, "applied")
 		if seen := s.ends("upload"); !seen.Complete || seen.Bytes != pieces*10 {
 			t.Errorf("the upstream got %d bytes, complete %v", seen.Bytes, seen.Complete)
 		}

@@ -17,6 +17,8 @@ const (
 	glance   = 250 * time.Millisecond
 	long     = time.Hour
 	brief    = 60 * time.Millisecond // a lease that is meant to run out
+	// nobody listens at this address. A port that was free a moment ago may be somebody's by now.
+	nobody = "http://127.0.0.1:1"
 )
 
 // stage is one proxy in front of one recording upstream.

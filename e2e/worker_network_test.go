@@ -12,7 +12,7 @@ func TestWorkerWhoseClaimWasAnsweredIntoTheVoidGetsTheSameLease(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	wire := newRelay(t, s.proxy.ControlURL())
-	w := s.hire("worker", wire.url(), 5*time.Second)
+	w := s.hire("worker", wire.url(), time.Minute)
 	wire.drop(true)
 	w.order("claim job")
 	s.until("two replies are lost", func() bool { _, dropped := wire.seen(); return dropped >= 2 })
@@ -35,7 +35,7 @@ func TestWorkerThatIsCutOffStopsBeforeAnybodyElseBegins(t *testing.T) {
 			t.Parallel()
 			s := open(t)
 			wire := newRelay(t, s.proxy.ControlURL())
-			const ttl = 1500 * time.Millisecond
+			const ttl = 3 * time.Second
 			w := s.hire("cut off", wire.url(), ttl)
 			w.claims("job")
 			w.writes("before")
@@ -79,7 +79,7 @@ func TestWorkerOutlivesAnOutageThatIsShorterThanItsLease(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	wire := newRelay(t, s.proxy.ControlURL())
-	w := s.hire("worker", wire.url(), 6*time.Second)
+	w := s.hire("worker", wire.url(), 9*time.Second)
 	w.claims("job")
 	wire.hang(true)
 	s.until("a renewal has failed", func() bool { return w.does("state").State == "uncertain" })
@@ -98,7 +98,7 @@ func TestWorkerWithAWrongWallClockIsFencedAllTheSame(t *testing.T) {
 			t.Parallel()
 			s := open(t)
 			wire := newRelay(t, s.proxy.ControlURL())
-			const ttl = 1500 * time.Millisecond
+			const ttl = 3 * time.Second
 			w := s.hire("worker", wire.url(), ttl, wrong)
 			w.claims("job")
 			first := time.Now()

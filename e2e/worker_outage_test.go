@@ -11,11 +11,11 @@ import (
 	"github.com/fenceproxy/fenceproxy/e2e/daemon"
 )
 
-// outage is how long the proxy is down: FENCEPROXY_SOAK_OUTAGE seconds, 2 by default. The leases are measured by it, so
+// outage is how long the proxy is down: FENCEPROXY_SOAK_OUTAGE seconds, 4 by default. The leases are measured by it, so
 // that 10 is the case of a lease of 30 s that outlives it and of one of 5 s that does not. More than 14 is beyond patience.
 func outage(t *testing.T) time.Duration {
 	t.Helper()
-	return time.Duration(fromEnv(t, "FENCEPROXY_SOAK_OUTAGE", 2)) * time.Second
+	return time.Duration(fromEnv(t, "FENCEPROXY_SOAK_OUTAGE", 4)) * time.Second
 }
 
 // downs are the ways in which a proxy goes down.

@@ -16,7 +16,7 @@ type relay struct {
 	hangs   bool
 	drops   bool // replies, after the server acted
 	dropped int
-	asked   int64 // bytes that were passed to the server
+	asked   int64 // bytes that the server's kernel has
 	better  *sync.Cond
 	conns   map[net.Conn]struct{}
 	closed  bool
@@ -106,25 +106,27 @@ func (r *relay) pump(to, from net.Conn, reply bool) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		if n > 0 && !r.pass(n, reply) {
+		if n > 0 && !r.pass(reply) {
 			return
 		}
-		if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
+		_, werr := to.Write(buf[:n])
+		if werr == nil && !reply {
+			r.set(func() { r.asked += int64(n) })
+		}
+		if err != nil || werr != nil {
 			return
 		}
 	}
 }
 
 // pass waits while the wire hangs, and reports whether the bytes may go on.
-func (r *relay) pass(n int, reply bool) bool {
+func (r *relay) pass(reply bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.hangs && !r.closed {
 		r.better.Wait()
 	}
-	if !reply {
-		r.asked += int64(n)
-	} else if r.drops {
+	if reply && r.drops {
 		r.dropped++
 		return false
 	}

@@ -28,12 +28,14 @@ type behaviour struct {
 	because string
 	// varies says why the bare proxy does not do the same each time; then it is not compared.
 	varies string
+	// held says that the bare proxy holds pieces back, so that nobody waits long for them.
+	held bool
 }
 
 const (
-	// patience is how long a piece may take before it counts as held back, bareTime where it is known that many are.
+	// patience is how long a piece may take before it counts as held back, bareTime where it is known to be.
 	patience = 5 * time.Second
-	bareTime = 500 * time.Millisecond
+	bareTime = time.Second
 	// sceneTime bounds everything else.
 	sceneTime = 20 * time.Second
 	// again is the path of the request that proves a connection to be in order.

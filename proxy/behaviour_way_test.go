@@ -133,7 +133,7 @@ func observe(t *testing.T, row *behaviour, w way) (seen []string) {
 	var s *scene
 	t.Run(w.name, func(t *testing.T) {
 		s = newScene(t, row)
-		if w.name == bare {
+		if w.name == bare && row.held {
 			s.patience = bareTime
 		}
 		s.play(w.open(t, s))

@@ -127,7 +127,7 @@ func TestAStreamWithoutACallerEndsWithItsTimeout(t *testing.T) {
 				_ = stream.Send(&pb.StreamingOutputCallResponse{})
 			}
 		}
-	}}, func(r *Route) { r.Timeout = 100 * time.Millisecond })
+	}}, func(r *Route) { r.Timeout = time.Second })
 	ctx, hangUp := context.WithCancel(fencedCall("j", "1"))
 	stream, err := f.client().FullDuplexCall(ctx)
 	if err != nil {

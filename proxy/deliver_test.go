@@ -11,7 +11,7 @@ import (
 )
 
 func TestWhatATunnelHasNotDeliveredIsDroppedBeforeItIsSettled(t *testing.T) {
-	for name, idle := range map[string]time.Duration{"by a takeover": 10 * time.Second, "by time": 200 * time.Millisecond} {
+	for name, idle := range map[string]time.Duration{"by a takeover": 10 * time.Second, "by time": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			eachHTTP1Sender(t, func(t *testing.T, sender func(*Route)) {
 				goOn, late := make(chan struct{}), make(chan error, 1)

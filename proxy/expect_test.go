@@ -66,7 +66,7 @@ func silent(t *testing.T, c net.Conn, br *bufio.Reader, d time.Duration) {
 	if b, err := br.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("got %q, %v, want nothing yet", b, err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 }
 
 // lengths are of a body that is read whole before its admission, and of one that is
@@ -182,7 +182,7 @@ func TestAStreamIsToldToGoOnWhenItsUpstreamIsReady(t *testing.T) {
 	f := newFixture(t, u.URL)
 	c, br := f.expect("/", "1", 3<<20)
 	<-u.arrived
-	silent(t, c, br, continueTimeout/5)
+	silent(t, c, br, continueTimeout/10)
 	close(ready)
 	want100(t, br)
 	_, _ = io.WriteString(c, strings.Repeat("x", 3<<20))

@@ -30,7 +30,7 @@ func TestACallWhoseUpstreamFallsSilentIsToldWhatIsKnown(t *testing.T) {
 		err = stream.Send(&pb.StreamingOutputCallResponse{Payload: in.Payload})
 		<-stream.Context().Done()
 		return err
-	}}, func(r *Route) { r.IdleTimeout = 100 * time.Millisecond })
+	}}, func(r *Route) { r.IdleTimeout = time.Second })
 	stream, err := f.client().FullDuplexCall(fencedCall("j", "1"))
 	if err != nil {
 		t.Fatal(err)
@@ -48,8 +48,8 @@ func TestACallWhoseUpstreamFallsSilentIsToldWhatIsKnown(t *testing.T) {
 
 func TestPausesBelowTheIdleTimeoutDoNotResetACallersStream(t *testing.T) {
 	// On HTTP/2 a write deadline strikes while nothing is written.
-	const idle = 400 * time.Millisecond
-	pause := func() { time.Sleep(idle * 3 / 4) } // it is the upstream's pace that is tested
+	const idle = 2 * time.Second
+	pause := func() { time.Sleep(idle * 6 / 10) } // it is the upstream's pace that is tested
 	for name, say := range map[string]http.HandlerFunc{
 		"after a 1xx": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusEarlyHints)
@@ -69,7 +69,9 @@ func TestPausesBelowTheIdleTimeoutDoNotResetACallersStream(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			eachSender(t, func(t *testing.T, sender func(*Route)) {
+				t.Parallel() // they mostly pause
 				u := newUpstream(t, say)
 				f := newFixture(t, u.URL, sender, func(r *Route) { r.IdleTimeout = idle })
 				res, err := http2Caller(t).RoundTrip(f.request("j", "1", strings.NewReader("x")))

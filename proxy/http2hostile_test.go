@@ -31,7 +31,7 @@ func TestAClosedWindowEndsASmallWriteToo(t *testing.T) {
 			_, _ = io.Copy(io.Discard, readFrames{p.fr})
 		}
 	}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	f := newFixture(t, url, overHTTP2, func(r *Route) { r.IdleTimeout = 100 * time.Millisecond })
+	f := newFixture(t, url, overHTTP2, func(r *Route) { r.IdleTimeout = 500 * time.Millisecond })
 	want(t, f.post("j", "1"), 502, "refused", "upstream-failed", "unknown")
 }
 
@@ -190,7 +190,11 @@ func TestOddFramesOfHTTP2SayWhatTheySay(t *testing.T) {
 				p.fr.AllowIllegalWrites = true
 				c.say(p, stream)
 			})
-			f := newFixture(t, url, overHTTP2, func(r *Route) { r.Timeout = 300 * time.Millisecond })
+			f := newFixture(t, url, overHTTP2, func(r *Route) {
+				if c.outcome == "unknown" {
+					r.Timeout = 300 * time.Millisecond // for those that are no reply
+				}
+			})
 			got := f.post("j", "1")
 			if got.Response == nil || got.Header.Get("Fence-Outcome") != c.outcome || got.StatusCode == 200 != (c.outcome == "applied") {
 				t.Fatalf("%v, %+v", got.err, got.Response)

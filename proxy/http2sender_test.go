@@ -222,7 +222,7 @@ func TestAnUpstreamThatTakesNothingEndsTheWrite(t *testing.T) {
 					_, _ = io.Copy(io.Discard, readFrames{p.fr})
 				}
 			})
-			f := newFixture(t, url, overHTTP2, func(r *Route) { r.IdleTimeout, r.BodyBuffer = 100*time.Millisecond, buffer })
+			f := newFixture(t, url, overHTTP2, func(r *Route) { r.IdleTimeout, r.BodyBuffer = 500*time.Millisecond, buffer })
 			got := f.send(f.request("j", "1", strings.NewReader(strings.Repeat("x", 200_000))))
 			want(t, got, 502, "refused", "upstream-failed", "unknown")
 			if !strings.Contains(got.body, "did not take") {

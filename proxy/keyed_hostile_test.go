@@ -52,12 +52,13 @@ func TestALongReplyOutlastsTheIdleTimeout(t *testing.T) {
 		for range 10 {
 			_, _ = w.Write(make([]byte, 10_000))
 			_ = http.NewResponseController(w).Flush()
-			<-time.After(150 * time.Millisecond) // the pace is what is tested
+			<-time.After(300 * time.Millisecond) // the pace is what is tested
 		}
 	})
-	f := newFixture(t, u.URL, keeping, func(r *Route) { r.IdleTimeout = time.Second })
-	for _, r := range []*http.Request{f.request("j", "1", nil), f.keyed("j", "1", "k", "b")} {
-		if got := f.send(r); got.err != nil || len(got.body) != 100_000 {
+	f := newFixture(t, u.URL, keeping, func(r *Route) { r.IdleTimeout = 2 * time.Second })
+	plain, keyed := f.start(f.request("j", "1", nil)), f.start(f.keyed("j", "1", "k", "b"))
+	for _, got := range []reply{<-plain, <-keyed} {
+		if got.err != nil || len(got.body) != 100_000 {
 			t.Errorf("got %d bytes, %v", len(got.body), got.err)
 		}
 	}
@@ -67,7 +68,7 @@ func TestAKeyOfOneUpstreamIsNotAnothers(t *testing.T) {
 	a, b := charging(t), charging(t)
 	mk := func(name, path string, u *upstream) Route {
 		to, _ := url.Parse(u.URL)
-		r := Route{Name: name, Path: path, Upstream: to, Sender: NewSender(to, nil, 8), Timeout: time.Second, IdleTimeout: time.Second,
+		r := Route{Name: name, Path: path, Upstream: to, Sender: NewSender(to, nil, 8), Timeout: 10 * time.Second, IdleTimeout: 10 * time.Second,
 			BodyBuffer: 1 << 10, StripPath: true}
 		keeping(&r)
 		return r

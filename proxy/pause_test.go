@@ -30,13 +30,14 @@ func (o slowSender) Send(req *http.Request, s *Send) (*http.Response, error) {
 func (slowSender) CloseIdle() {}
 
 func TestAPauseOfTheUpstreamIsNotTheCallers(t *testing.T) {
-	const idle = 300 * time.Millisecond
+	const idle = 1500 * time.Millisecond
 	tick := func() { <-time.After(idle * 2 / 3) } // the timeout is what is tested
 	for name, choose := range map[string]func(*http.Protocols, bool){
 		"http1": (*http.Protocols).SetHTTP1,
 		"h2c":   (*http.Protocols).SetUnencryptedHTTP2,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
 			f := newFixture(t, newUpstream(t, nil).URL, func(r *Route) {
 				r.Sender, r.IdleTimeout, r.BodyBuffer = slowSender{tick}, idle, 0
 			})
@@ -82,7 +83,7 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 }
 
 func TestAPauseOfTheCallerIsNotTheUpstreams(t *testing.T) {
-	const idle = 300 * time.Millisecond
+	const idle = 1500 * time.Millisecond
 	tick := func() { <-time.After(idle * 2 / 3) } // the timeout is what is tested
 	w := &slowWriter{httptest.NewRecorder(), tick, make(chan struct{})}
 	u := newUpstream(t, func(rw http.ResponseWriter, _ *http.Request) {

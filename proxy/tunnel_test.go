@@ -87,9 +87,10 @@ func TestATunnelThatBreaksOffIsUnknown(t *testing.T) {
 }
 
 func TestASilentTunnelEndsAndATalkingOneDoesNot(t *testing.T) {
-	const idle = 400 * time.Millisecond
+	const idle = 1600 * time.Millisecond
 	for name, side := range map[string]string{"neither talks": "", "the caller talks": "caller", "the upstream talks": "upstream"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
 			u := newSocketUpstream(t, nil, nil, func(c *socketConn) error {
 				_, err := io.Copy(io.Discard, c.br)
 				return err

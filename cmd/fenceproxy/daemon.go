@@ -60,6 +60,7 @@ type daemon struct {
 	dataLn      *listen.Listener
 	controlLn   net.Listener
 	sweeper     *sweeper
+	away        time.Duration // awayTime, but in tests
 	dataDone    chan struct{}
 	controlDone chan struct{}
 }
@@ -67,7 +68,7 @@ type daemon struct {
 // newDaemon opens the store and both listeners. Nothing is served before start. level is
 // log's, and follows the configuration.
 func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *daemon, err error) {
-	d := &daemon{log: log, level: level, principals: &auth.Current{}}
+	d := &daemon{log: log, level: level, principals: &auth.Current{}, away: awayTime}
 	d.cfg.Store(cfg)
 	defer func() {
 		if err != nil {
@@ -234,7 +235,7 @@ func (d *daemon) stop() bool {
 // the request was taken; from a refusal it learns that it was not, and that it has to go
 // elsewhere.
 func (d *daemon) sendAway() {
-	enough := time.After(min(awayTime, d.cfg.Load().Drain))
+	enough := time.After(min(d.away, d.cfg.Load().Drain))
 	look := time.NewTicker(awayTime / 50)
 	defer look.Stop()
 	for d.dataLn.Open() > 0 {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/fenceproxy/fenceproxy/internal/certs/certstest"
 )
@@ -149,6 +150,7 @@ func TestAReloadChangesTheLimitsOfWritesInFlight(t *testing.T) {
 // tell whether it was taken.
 func TestACallerWithAnIdleConnectionIsRefusedAndNotCutOff(t *testing.T) {
 	r := newRig(t).start()
+	r.d.away = time.Minute // or a busy machine would be too late
 	c, err := net.Dial("tcp", r.d.dataAddr())
 	if err != nil {
 		t.Fatal(err)

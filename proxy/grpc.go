@@ -133,8 +133,9 @@ func (ex *exchange) settleCall(res *http.Response, o tokens.Outcome) tokens.Gene
 	ex.mu.Lock()
 	whole := ex.sent
 	ex.mu.Unlock()
-	if !whole {
-		// The upstream has its mind made up while the caller is still sending.
+	if !whole || !ex.send.Rests(lastWriteTime) {
+		// The upstream has its mind made up while the caller is still sending, or while
+		// the last write stands still.
 		ex.endUpload()
 		ex.send.Abort()
 		ex.send.Quiesce()

@@ -100,7 +100,7 @@ func headIsAll(res *http.Response) bool {
 // is still to come, for which the route's timeout is left.
 func (ex *exchange) copyCall(res *http.Response) error {
 	buf := copyBuffers.Get().(*[]byte)
-	defer copyBuffers.Put(buf)
+	defer func() { copyBuffers.Put(buf) }()
 	var gone time.Time
 	for {
 		n, err := res.Body.Read(*buf)
@@ -115,7 +115,7 @@ func (ex *exchange) copyCall(res *http.Response) error {
 				failed = ex.rc.Flush()
 			}
 			if failed != nil {
-				gone = time.Now()
+				gone, buf = time.Now(), ex.leave(buf)
 			}
 		}
 		switch {

@@ -43,6 +43,11 @@ func checkArrival(r *http.Request) error {
 		}
 	}
 	delete(r.Header, "Host") // as on HTTP/1, where r.Host is all there is
+	for name := range r.Header {
+		if as := undisguised(name); as != name && (as == "Content-Length" || as == "Transfer-Encoding") {
+			return errLengthAlias
+		}
+	}
 	if cl := r.Header["Content-Length"]; len(cl) > 1 || len(cl) == 1 && cl[0] != strconv.FormatInt(r.ContentLength, 10) {
 		return errLengthHeader
 	}

@@ -20,9 +20,11 @@ const (
 	// answers without reading it can not block the write.
 	inlineSize = 64 << 10
 	// pieceSize is how much of a large request is written at once, in bytes, so
-	// that a deadline bounds a pause and not the whole; lastSize is the last
-	// piece, which is written only after it was told that nothing else is left.
+	// that a deadline bounds a pause and not the whole; firstSize is the first
+	// piece, which is written before anybody reads, and lastSize the last one,
+	// which is written only after it was told that nothing else is left.
 	pieceSize = 64 << 10
+	firstSize = 4 << 10
 	lastSize  = 1 << 10
 	// earlyTime is how long a reply is waited for after an upstream closed the
 	// connection while the request was being written.
@@ -132,24 +134,33 @@ func (d *directSender) send(ctx context.Context, req *http.Request, s *Send) (*h
 // exchange writes the request and reads the reply's head. whole tells that the request
 // was written to its end, else the connection is of no more use.
 func (c *directConn) exchange(req *http.Request, s *Send, out []byte) (res *http.Response, whole bool, err error) {
-	if len(out) <= inlineSize {
-		if err := c.write(s, out); err != nil {
-			if !s.Touched() {
-				return nil, false, err
-			}
-			res, readErr := c.readHead(req, s)
-			if readErr != nil {
-				return nil, false, errors.Join(err, readErr)
-			}
-			return res, false, nil
+	large := len(out) > inlineSize
+	// The first byte is written before anything is read: what came while the connection
+	// was idle answers nobody, and shows on the socket only until somebody reads it.
+	if large {
+		_, err = c.Write(out[:firstSize])
+	} else {
+		err = c.last(s, out)
+	}
+	if err != nil {
+		c.hurry(s)
+		if !s.Touched() {
+			return nil, false, err
 		}
+		res, readErr := c.readHead(req, s)
+		if readErr != nil {
+			return nil, false, errors.Join(err, readErr)
+		}
+		return res, false, nil
+	}
+	if !large {
 		res, err = c.readHead(req, s)
 		return res, true, err
 	}
-	// A large request is written beside reading, since the upstream may answer
-	// before it has taken all of it.
+	// The rest of a large request is written beside reading, since the upstream may
+	// answer before it has taken all of it.
 	written := make(chan error, 1)
-	go func() { written <- c.write(s, out) }()
+	go func() { written <- c.rest(s, out[firstSize:]) }()
 	res, err = c.readHead(req, s)
 	if err != nil {
 		_ = c.tcp.Close() // ends the write
@@ -163,33 +174,39 @@ func (c *directConn) exchange(req *http.Request, s *Send, out []byte) (res *http
 	}
 }
 
-// write writes the request. After an error a reader of the connection does not wait for
-// long: either the upstream has answered early or it never will.
-func (c *directConn) write(s *Send, out []byte) error {
-	err := c.pieces(s, out)
-	switch {
-	case err == nil:
-	case s.Touched():
-		_ = c.tcp.SetReadDeadline(time.Now().Add(earlyTime)) // else the read fails at once
-	default:
-		_ = c.tcp.Close() // nothing was sent, so nothing will be answered
-	}
-	return err
-}
-
-// pieces writes out, the end of it by itself: once the kernel has the last byte the
-// upstream may act, so that is told before.
-func (c *directConn) pieces(s *Send, out []byte) error {
-	for large := len(out) > inlineSize; large && len(out) > lastSize; {
+// rest writes what is left of a large request, the end of it by itself: once the kernel has
+// the last byte the upstream may act, so that is told before.
+func (c *directConn) rest(s *Send, out []byte) error {
+	for len(out) > lastSize {
 		n := min(pieceSize, len(out)-lastSize)
 		if _, err := c.Write(out[:n]); err != nil {
+			c.hurry(s)
 			return err
 		}
 		out = out[n:]
 	}
+	err := c.last(s, out)
+	if err != nil {
+		c.hurry(s)
+	}
+	return err
+}
+
+// last writes the end of a request.
+func (c *directConn) last(s *Send, out []byte) error {
 	s.composed()
 	_, err := c.Write(out)
 	return err
+}
+
+// hurry is called after a write failed, so that a reader of the connection does not wait for
+// long: either the upstream has answered early or it never will.
+func (c *directConn) hurry(s *Send) {
+	if s.Touched() {
+		_ = c.tcp.SetReadDeadline(time.Now().Add(earlyTime)) // else the read fails at once
+	} else {
+		_ = c.tcp.Close() // nothing was sent, so nothing will be answered
+	}
 }
 
 // connect dials. The request's Abort ends it, through the context.

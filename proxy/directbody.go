@@ -64,7 +64,9 @@ func (b *directBodyReader) pass(f func([]byte) (int, error)) (bool, error) {
 	_, err := f(piece)
 	_, _ = b.conn.br.Discard(n)
 	b.left = 0
-	_ = b.end(true) // the reply is complete either way
+	// After an error f's server may still be reading the piece, see exchange.leave: so
+	// nothing may be read into the connection's buffer any more.
+	_ = b.end(err == nil) // the reply is complete either way
 	return true, err
 }
 

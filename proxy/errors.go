@@ -49,6 +49,7 @@ var (
 	errHostBytes    = errors.New("the host has bytes that no host has")
 	errTwoHosts     = errors.New("Host and :authority name different hosts; send :authority only")
 	errLengthHeader = errors.New("Content-Length must be the length of the body, in decimal digits, once")
+	errLengthAlias  = errors.New("a header looks like Content-Length or Transfer-Encoding to some servers; leave it out")
 	errExpect       = errors.New("the only expectation that can be met is 100-continue, sent once")
 )
 

@@ -125,6 +125,14 @@ func (fr *fenceReader) checkNames(h http.Header) error {
 	return nil
 }
 
+// undisguised is the name that some servers take a header's for: _ and . count as - there.
+func undisguised(name string) string {
+	if strings.IndexByte(name, '_') < 0 && strings.IndexByte(name, '.') < 0 {
+		return name
+	}
+	return http.CanonicalHeaderKey(strings.Map(dashed, name))
+}
+
 func dashed(r rune) rune {
 	if r == '_' || r == '.' {
 		return '-'

@@ -100,7 +100,7 @@ func headIsAll(res *http.Response) bool {
 // is still to come, for which the route's timeout is left.
 func (ex *exchange) copyCall(res *http.Response) error {
 	buf := copyBuffers.Get().(*[]byte)
-	defer copyBuffers.Put(buf)
+	defer func() { copyBuffers.Put(buf) }()
 	var gone time.Time
 	for {
 		n, err := res.Body.Read(*buf)
@@ -115,7 +115,7 @@ func (ex *exchange) copyCall(res *http.Response) error {
 				failed = ex.rc.Flush()
 			}
 			if failed != nil {
-				gone = time.Now()
+				gone, buf = time.Now(), ex.leave(buf)
 			}
 		}
 		switch {
@@ -133,8 +133,9 @@ func (ex *exchange) settleCall(res *http.Response, o tokens.Outcome) tokens.Gene
 	ex.mu.Lock()
 	whole := ex.sent
 	ex.mu.Unlock()
-	if !whole {
-		// The upstream has its mind made up while the caller is still sending.
+	if !whole || !ex.send.Rests(lastWriteTime) {
+		// The upstream has its mind made up while the caller is still sending, or while
+		// the last write stands still.
 		ex.endUpload()
 		ex.send.Abort()
 		ex.send.Quiesce()

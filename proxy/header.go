@@ -144,7 +144,7 @@ func (p *Proxy) outTrailer(r *http.Request) http.Header {
 // does not go on; and what servers look for at the head must not come past the checks of
 // the head (RFC 9110, section 6.5.1).
 func (p *Proxy) late(name string) bool {
-	switch name {
+	switch name = undisguised(name); name {
 	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 		"Host", "Content-Length", "Content-Type", "Content-Encoding", "Content-Range", "Authorization", "Cookie", "Expect":
 		return false

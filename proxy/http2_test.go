@@ -335,3 +335,27 @@ func TestADrainReachesUploadsOverHTTP2(t *testing.T) {
 		_ = feed.Close()
 	})
 }
+
+// On HTTP/1 the judge of the framing refuses them.
+func TestNoNameOverHTTP2LooksLikeFraming(t *testing.T) {
+	eachHTTP2(t, func(t *testing.T, speak func(*fixture) *caller2) {
+		u := newUpstream(t, nil)
+		c := speak(newFixture(t, u.URL))
+		for _, name := range []string{"Content_Length", "Content.Length", "Transfer_Encoding", "Transfer.Encoding"} {
+			for _, body := range []string{"", "hello"} {
+				r := c.request("j", "1", strings.NewReader(body))
+				r.Header[name] = []string{"1"}
+				want(t, c.send(r), 400, "refused", "request-invalid", "")
+			}
+		}
+		if u.count() != 0 {
+			t.Error("the upstream saw one")
+		}
+		r := c.request("j", "1", io.NopCloser(strings.NewReader("hello")))
+		r.Trailer = http.Header{"Content_Length": {"1"}, "Transfer.Encoding": {"chunked"}, "Fence_Job_Id": {"k"}, "X_Sum": {"s"}}
+		want(t, c.send(r), 200, "forwarded", "", "applied")
+		if got := (<-u.arrived).Trailer; len(got) != 1 || got.Get("X_sum") != "s" {
+			t.Errorf("the upstream got the trailers %v", got)
+		}
+	})
+}

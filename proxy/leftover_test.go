@@ -56,3 +56,39 @@ func TestWhatComesBehindAReplyAnswersNobody(t *testing.T) {
 		})
 	}
 }
+
+// What comes while a connection is idle shows on its socket, to whoever looks before he reads.
+func TestWhatCameWhileAConnectionWasIdleAnswersNobody(t *testing.T) {
+	for name, size := range map[string]int{"small": 5, "in pieces": 3 * inlineSize} {
+		t.Run(name, func(t *testing.T) {
+			eachHTTP1Sender(t, func(t *testing.T, sender func(*Route)) {
+				say, said := make(chan struct{}), make(chan struct{})
+				url := rawUpstream(t, func(c net.Conn, br *bufio.Reader) {
+					for first := true; ; first = false {
+						r, err := http.ReadRequest(br)
+						if err != nil {
+							return
+						}
+						_, _ = io.Copy(io.Discard, r.Body)
+						_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+						if first && r.Header.Get("X-First") != "" {
+							<-say
+							_, _ = io.WriteString(c, "HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nevil")
+							close(said)
+						}
+					}
+				})
+				f := newFixture(t, url, sender)
+				r := f.request("j", "1", nil)
+				r.Header.Set("X-First", "1")
+				want(t, f.send(r), 200, "forwarded", "", "applied")
+				close(say)
+				<-said
+				got := f.send(f.request("j", "1", strings.NewReader(strings.Repeat("x", size))))
+				if got.err != nil || got.StatusCode != 200 && (got.StatusCode != 502 || got.Header.Get("Fence-Outcome") != "not-sent") {
+					t.Errorf("got %v %q, %v", got.StatusCode, got.body, got.err)
+				}
+			})
+		})
+	}
+}

@@ -175,7 +175,7 @@ func (ex *exchange) copyBody(res *http.Response) error {
 		}
 	}
 	buf := copyBuffers.Get().(*[]byte)
-	defer copyBuffers.Put(buf)
+	defer func() { copyBuffers.Put(buf) }()
 	p := &pacer{w: ex.w, rc: ex.rc}
 	defer p.end()
 	stream := res.ContentLength < 0 || isEventStream(res.Header)
@@ -195,7 +195,9 @@ func (ex *exchange) copyBody(res *http.Response) error {
 		n, err := res.Body.Read(*buf)
 		ex.timer.Reset(ex.rt.IdleTimeout)
 		if n > 0 && gone == nil && (fresh || ex.talk(true)) {
-			gone = p.write((*buf)[:n])
+			if gone = p.write((*buf)[:n]); gone != nil {
+				buf = ex.leave(buf)
+			}
 			if left -= int64(n); gone == nil && stream {
 				gone, waiting = p.flush(), false
 			} else if left > 0 {
@@ -216,6 +218,16 @@ func (ex *exchange) copyBody(res *http.Response) error {
 			return fmt.Errorf("read reply: %w", err)
 		}
 	}
+}
+
+// leave returns what to copy through after a write of buf to the caller failed. A server of
+// HTTP/2 returns from it when the stream is reset, perhaps before it has taken what it was
+// given: what others read into buf would go to this caller.
+func (ex *exchange) leave(buf *[]byte) *[]byte {
+	if ex.r.ProtoMajor == 1 {
+		return buf
+	}
+	return copyBuffers.Get().(*[]byte)
 }
 
 // buffered is how much of a body is known to have come with its head, in bytes.

@@ -167,6 +167,12 @@ func (a *Authority) do(ctx context.Context, key Job, apply func(*draft)) error {
 	return a.run(ctx, key, &operation{apply: apply})
 }
 
+// ask is do for a call that anybody can make up a job for.
+func (a *Authority) ask(ctx context.Context, key Job, apply func(*draft)) error {
+	defer a.forget(key)
+	return a.do(ctx, key, apply)
+}
+
 // run is do for a whole operation.
 func (a *Authority) run(ctx context.Context, key Job, op *operation) error {
 	if err := a.Err(); err != nil {

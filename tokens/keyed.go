@@ -231,6 +231,7 @@ func (a *Authority) Resolve(ctx context.Context, key Job, name string, v Verdict
 		out WriteRecord
 		ref *Refusal
 	)
+	defer a.forget(key)
 	// The record of a route's one write per generation goes with that of its key.
 	names := []string{name}
 	had, err := a.store.LoadWrite(ctx, key, name)

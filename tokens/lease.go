@@ -57,6 +57,7 @@ func (j *job) wakeClaimant() {
 // ErrJobCompleted, ErrGenerationsExhausted), wraps ErrStoreUnavailable, or is the cause
 // of ctx.
 func (a *Authority) Claim(ctx context.Context, c ClaimRequest, wait, settle time.Duration) (Grant, error) {
+	defer a.forget(c.Job) // if it came to nothing
 	var me *claimant
 	if wait > 0 {
 		me = a.enqueue(c.Job)
@@ -257,7 +258,7 @@ func (a *Authority) Renew(ctx context.Context, ref LeaseRef, ttl int64) (Renewal
 		lost *Refusal
 		at   clock
 	)
-	err := a.do(ctx, ref.Job, func(d *draft) {
+	err := a.ask(ctx, ref.Job, func(d *draft) {
 		at = readClock(d.Snapshot)
 		var next Record
 		if next, out.Lapsed, lost = renew(d.Record, a.base, ref, ttl, at.millis); lost == nil {
@@ -302,7 +303,7 @@ func (a *Authority) end(ctx context.Context, ref LeaseRef, how Ended, result []b
 		out  Ending
 		lost *Refusal
 	)
-	err := a.do(ctx, ref.Job, func(d *draft) {
+	err := a.ask(ctx, ref.Job, func(d *draft) {
 		var next Record
 		next, out.Repeated, lost = end(d.Record, a.base, ref, how, result, d.Now.UnixMilli(), trace)
 		out.Floor = next.floorFrom(a.base)

@@ -150,7 +150,7 @@ func (a *Authority) operate(ctx context.Context, key Job, rule func(Snapshot) (R
 		out     Snapshot
 		refused error
 	)
-	err := a.do(ctx, key, func(d *draft) {
+	err := a.ask(ctx, key, func(d *draft) {
 		next, err := rule(d.Snapshot)
 		refused = err
 		if err == nil && !sameState(next, d.Record) {

@@ -62,7 +62,7 @@ func (a *Authority) unwatch(at *Attempt) bool {
 	return true
 }
 
-// forget drops what was made in memory for a write that came to nothing, if the store has
+// forget drops what was made in memory for a call that came to nothing, if the store has
 // never heard of its job. Anybody can make up ids.
 func (a *Authority) forget(key Job) {
 	s := a.shardOf(key)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/tokens"
+	"github.com/fenceproxy/fenceproxy/tokens/tokenstest"
 )
 
 func TestAStaleWriteIsRefusedBeforeItsBodyIsRead(t *testing.T) {
@@ -213,6 +214,38 @@ func TestARefusedWriteOfAJobThatNobodyKnowsLeavesNothingBehind(t *testing.T) {
 		}
 		p.admit(8)
 	})
+}
+
+func TestAControlCallForAJobThatNobodyKnowsLeavesNothingBehind(t *testing.T) {
+	p := start(t, tokens.Options{})
+	p.admit(7)
+	ctx := t.Context()
+	for i := range 100 {
+		job := tokens.Job{ID: fmt.Sprintf("made-up-%d", i)}
+		ref := tokens.LeaseRef{Job: job, Owner: "o", Generation: 1, LeaseID: "l"}
+		_, err := p.Renew(ctx, ref, 0)
+		wantErr(t, err, tokens.ErrLeaseLost)
+		_, err = p.Release(ctx, ref, 0, "")
+		wantErr(t, err, tokens.ErrLeaseLost)
+		_, err = p.Revoke(ctx, job, 0, "")
+		wantErr(t, err, tokens.ErrJobNotFound)
+		_, err = p.Reopen(ctx, job)
+		wantErr(t, err, tokens.ErrJobNotFound)
+		_, err = p.Resolve(ctx, job, "k", tokens.VerdictApplied, 1)
+		wantErr(t, err, tokens.ErrWriteNotFound)
+	}
+	for i := range 100 {
+		for _, wait := range []time.Duration{0, time.Second} {
+			p.store.FailNext(tokenstest.LoadFails)
+			_, err := p.Claim(ctx, tokens.ClaimRequest{Job: tokens.Job{ID: fmt.Sprintf("unread-%d", i)}, Owner: "o", TTL: 1000}, wait, 0)
+			wantErr(t, err, tokens.ErrStoreUnavailable)
+		}
+	}
+	for limit := time.Now().Add(5 * time.Second); p.Remembered() != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("%d jobs are in memory, want the one that there is", p.Remembered())
+		}
+	}
 }
 
 func TestNoRaceLeavesAMadeUpJobBehind(t *testing.T) {

@@ -142,7 +142,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 		d.controlTLS = certs.NewListener(files.control, tls.VerifyClientCertIfGiven, "h2", "http/1.1")
 	}
 	forData, forControl := mostCallers()
-	dataOptions := listen.Options{MaxHead: int(cfg.Limits.MaxHeader), MaxConns: forData, Logger: log}
+	dataOptions := listen.Options{MaxHead: int(cfg.Limits.MaxHeader), MaxConns: forData, Refusal: d.proxy.Unread, Logger: log}
 	if d.dataTLS != nil {
 		dataOptions.TLS = d.dataTLS.Config()
 	}

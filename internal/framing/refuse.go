@@ -17,9 +17,19 @@ const (
 	refusalTime = 5 * time.Second
 )
 
-// Serving tells that a handler has been called for a request, or that the request is done with
-// and the next one is awaited. What is written between two requests is not a handler's.
-func (c *Conn) Serving(on bool) { c.serving.Store(on) }
+// Serve tells that a handler is being called for a request. False means that the request was refused
+// already: net/http had not got enough of it to see that it is none, and takes it for one all the same.
+func (c *Conn) Serve() bool {
+	if c.refused {
+		return false
+	}
+	c.serving.Store(true)
+	return true
+}
+
+// Rest tells that a request is done with and the next one is awaited. What is written from here on until
+// Serve is not a handler's.
+func (c *Conn) Rest() { c.serving.Store(false) }
 
 // Write implements net.Conn. net/http refuses some requests by itself, before a handler has heard of
 // them, in a text that is its own. Whatever it says while no handler runs is left out, and the

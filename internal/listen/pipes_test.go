@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ type pipes struct {
 	made   chan net.Conn
 	closed chan struct{}
 	once   sync.Once
+	heard  atomic.Int64 // requests that a handler or the Refusal has heard of
 }
 
 func newPipes() *pipes { return &pipes{made: make(chan net.Conn), closed: make(chan struct{})} }
@@ -137,8 +139,16 @@ func inWords(_ net.Addr, why error) []byte {
 // serveIn serves in memory by a listener and a server of ours.
 func serveIn(t testing.TB, h http.HandlerFunc) *pipes {
 	p := newPipes()
-	opt := Options{MaxHead: 64 << 10, Refusal: inWords, Logger: slog.New(slog.DiscardHandler)}
-	serveOn(t, NewServer(h, opt), New(p, opt))
+	refusal := func(remote net.Addr, why error) []byte {
+		p.heard.Add(1)
+		return inWords(remote, why)
+	}
+	counted := func(w http.ResponseWriter, r *http.Request) {
+		p.heard.Add(1)
+		h(w, r)
+	}
+	opt := Options{MaxHead: 64 << 10, Refusal: refusal, Logger: slog.New(slog.DiscardHandler)}
+	serveOn(t, NewServer(http.HandlerFunc(counted), opt), New(p, opt))
 	return p
 }
 

@@ -132,7 +132,11 @@ func wantRefused(t *testing.T, name string, row refused, got []heard, before int
 func TestEveryRefusalOfHTTP1IsInOurWords(t *testing.T) {
 	p := serveIn(t, answering)
 	for _, row := range append(refusals(), large()...) {
+		before := p.heard.Load()
 		wantRefused(t, row.name, row, p.say(row.text, len(row.text)), 0)
+		if n := p.heard.Load() - before; n != 1 {
+			t.Errorf("%s: %d heard of it", row.name, n)
+		}
 		wantRefused(t, row.name+", behind others", row, p.say(fine+fine+row.text, 1<<20), 2)
 		if row.why != framing.FaultCut {
 			wantRefused(t, row.name+", before another", row, p.say(fine+row.text+fine, 1<<20), 1)

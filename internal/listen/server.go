@@ -98,7 +98,7 @@ func connState(c net.Conn, state http.ConnState) {
 		}
 	case http.StateActive, http.StateIdle:
 		if j := judged(c); j != nil && state == http.StateIdle {
-			j.Serving(false)
+			j.Rest()
 		}
 		if own := registered(c); own != nil {
 			own.rest(state == http.StateIdle)
@@ -129,8 +129,8 @@ type front struct{ next http.Handler }
 
 // ServeHTTP implements http.Handler.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if c := framing.ConnOf(r.Context()); c != nil {
-		c.Serving(true)
+	if c := framing.ConnOf(r.Context()); c != nil && !c.Serve() {
+		return
 	}
 	if r.ProtoMajor == 1 && (r.Header["Upgrade"] != nil || r.Method == http.MethodConnect) {
 		// What follows is not HTTP, or was not judged. Who takes the connection over

@@ -123,9 +123,14 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 	if err != nil {
 		return nil, err
 	}
+	var admits func(*tls.ConnectionState) bool
+	if files.data != nil {
+		d.dataTLS = certs.NewListener(files.data, tls.RequireAndVerifyClientCert, "h2", "http/1.1")
+		admits = d.dataTLS.Admits
+	}
 	d.proxy, err = proxy.New(proxy.Options{
 		Authority: d.authority, Routes: routes, Headers: proxy.Headers(cfg.Headers),
-		Principals: who, MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
+		Principals: who, Admits: admits, MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -134,9 +139,6 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 	d.api.use(d.controlHandler(cfg))
 	d.sweeper = newSweeper(d.authority, d.store, d.metrics, log)
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
-	if files.data != nil {
-		d.dataTLS = certs.NewListener(files.data, tls.RequireAndVerifyClientCert, "h2", "http/1.1")
-	}
 	if files.control != nil {
 		// A bearer token is as good as a certificate there.
 		d.controlTLS = certs.NewListener(files.control, tls.VerifyClientCertIfGiven, "h2", "http/1.1")

@@ -67,6 +67,13 @@ func (s *stage) socket(l daemon.Lease, follows string) (net.Conn, *bufio.Reader,
 	if err != nil {
 		s.Fatal(err)
 	}
+	br, res := s.socketOn(c, l, follows)
+	return c, br, res
+}
+
+// socketOn does so on a connection that is there.
+func (s *stage) socketOn(c net.Conn, l daemon.Lease, follows string) (*bufio.Reader, *http.Response) {
+	s.Helper()
 	s.Cleanup(func() { _ = c.Close() })
 	deadline, _ := s.soon().Deadline()
 	if err := c.SetDeadline(deadline); err != nil {
@@ -84,7 +91,7 @@ func (s *stage) socket(l daemon.Lease, follows string) (net.Conn, *bufio.Reader,
 	if err != nil {
 		s.Fatal(err)
 	}
-	return c, br, res
+	return br, res
 }
 
 func (s *stage) reads(br *bufio.Reader, want string) {

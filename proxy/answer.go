@@ -9,15 +9,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/internal/framing"
 	"github.com/fenceproxy/fenceproxy/internal/wire"
 	"github.com/fenceproxy/fenceproxy/telemetry"
 	"github.com/fenceproxy/fenceproxy/tokens"
 )
 
 const (
-	// maxDiscard is how much of an unread body is read after a refusal, in bytes. With what
-	// the server has read ahead (4 KiB) it stays below the 64 KiB that are promised.
-	maxDiscard = 48 << 10
 	// retrySoon is the Retry-After of what is over in a moment.
 	retrySoon = time.Second
 	// partTime is how long a caller that is still sending gets to read its answer.
@@ -173,24 +171,13 @@ func (ex *exchange) partWays(lastChunk bool) {
 	if err != nil {
 		return // then the server closes it in its own way
 	}
-	defer func() { _ = conn.Close() }() // nobody is left to tell
 	if lastChunk {
 		if _, err := io.WriteString(conn, "0\r\n\r\n"); err != nil {
+			_ = conn.Close() // nobody is left to tell
 			return
 		}
 	}
-	half, ok := conn.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		return
-	}
-	_ = conn.SetReadDeadline(time.Now().Add(partTime)) // without it the read below fails or ends
-	if n, err := io.CopyN(io.Discard, conn, maxDiscard); n == maxDiscard && err == nil {
-		// It goes on sending: let it fill the buffers and find the answer.
-		select {
-		case <-time.After(partTime):
-		case <-ex.p.base.Done():
-		}
-	}
+	framing.Part(conn, ex.p.base.Done())
 }
 
 // resetCaller resets the caller's connection. A reply of HTTP/1.0 without a length ends with its
@@ -239,13 +226,18 @@ func (ex *exchange) partStream(small bool) {
 
 // noRoute answers a request that belongs to no route.
 func (ex *exchange) noRoute(a *answer) {
-	ex.p.noRoute.Finished(telemetry.Refused, time.Since(ex.start).Seconds(), "")
-	ex.p.noRoute.Rejected(a.code.Name)
+	ex.p.countNoRoute(a.code, time.Since(ex.start))
 	ex.p.log.Info("request refused", "code", a.code.Name, "method", ex.r.Method, "host", ex.r.Host, "remote", ex.r.RemoteAddr)
 	h := ex.w.Header()
 	h[wire.HeaderDecision] = decisionRefused
 	h[wire.HeaderReason] = []string{a.code.Name}
 	ex.write(wire.NewProblem(a.code, a.detail))
+}
+
+// countNoRoute counts a refusal that belongs to no route.
+func (p *Proxy) countNoRoute(code wire.Code, took time.Duration) {
+	p.noRoute.Finished(telemetry.Refused, took.Seconds(), "")
+	p.noRoute.Rejected(code.Name)
 }
 
 // Header values that never change are shared by all replies.

@@ -125,6 +125,6 @@ func expectRows() []behaviour {
 			client: polite(request("PUT /x HTTP/1.1", large, "Expect: 100-continue"), filler(2<<20))},
 		{name: "Expect: 100-continue, and the body is sent at once", varies: twice, send: upload + "hello", serve: accept, because: becauseExpect},
 		{name: "an expectation that nobody knows", send: request("PUT /x HTTP/1.1", "Content-Length: 0", "Expect: payment"),
-			because: "It is answered with 417 (RFC 9110, section 10.1.1)."},
+			because: "`request-invalid`: no other expectation than `100-continue` can be met."},
 	}
 }

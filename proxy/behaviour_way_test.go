@@ -64,7 +64,7 @@ func serveData(t *testing.T, p *Proxy) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := listen.Options{MaxHead: 64 << 10, Logger: slog.New(slog.DiscardHandler)}
+	opt := listen.Options{MaxHead: 64 << 10, Refusal: p.Unread, Logger: slog.New(slog.DiscardHandler)}
 	srv := listen.NewServer(p, opt)
 	srv.BaseContext = func(net.Listener) context.Context { return p.Base() }
 	done := make(chan struct{})

@@ -70,6 +70,11 @@ type exchange struct {
 	kept                int64 // of it, in bytes, beyond the pooled buffer
 	pooled              *[]byte
 	hushed              *framing.Conn // on which the server does not look ahead
+	// lasting tells that recheck has to look at the exchange, checked is the count of reloads at
+	// which it did; flows is when a reply without a length began.
+	lasting atomic.Bool
+	checked atomic.Uint64
+	flows   time.Time // under mu
 	// streamed tells that the body is passed on as it comes, after prefix; the
 	// stream is made when it is handed to the sender, which then ends it.
 	streamed bool

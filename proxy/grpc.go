@@ -74,6 +74,7 @@ func (ex *exchange) replyCall(res *http.Response) {
 	ex.talk(true)
 	ex.w.WriteHeader(res.StatusCode)
 	_ = ex.rc.Flush() // a caller that has gone shows at the next write
+	ex.flow()
 	if err := ex.copyCall(res); err != nil {
 		ex.callBroke(err)
 		return

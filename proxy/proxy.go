@@ -3,6 +3,7 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -31,6 +32,9 @@ type Options struct {
 	// Principals are who may write where callers show a certificate. Without any,
 	// certificates mean nothing here.
 	Principals *auth.Principals
+	// Admits reports whether a connection would be let in now, as far as its certificate goes; nil
+	// means that all would.
+	Admits func(*tls.ConnectionState) bool
 	// MaxInFlight bounds the requests that are being served; 10,000 if zero.
 	MaxInFlight int
 	// Metrics must know NoRoute; it is told the names of the routes.
@@ -49,6 +53,9 @@ type Proxy struct {
 	noRoute   *telemetry.Route
 	tracer    *telemetry.Tracer
 	log       *slog.Logger
+	admits    func(*tls.ConnectionState) bool
+	// doors counts the reloads, from 1 on.
+	doors atomic.Uint64
 
 	// base is the parent of everything that outlives its caller.
 	base   context.Context
@@ -74,9 +81,11 @@ func New(opt Options) (*Proxy, error) {
 		noRoute:   opt.Metrics.Route(NoRoute),
 		tracer:    opt.Tracer,
 		log:       opt.Logger,
+		admits:    opt.Admits,
 		mostKept:  mostKept,
 		idle:      make(chan struct{}, 1),
 	}
+	p.doors.Store(1)
 	p.base, p.cancel = context.WithCancelCause(context.Background())
 	context.AfterFunc(p.base, p.underway.end)
 	t, err := p.newTable(opt.Routes, opt.MaxInFlight, opt.Principals)

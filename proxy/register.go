@@ -89,10 +89,13 @@ func (g *register) look() {
 	for i := range g.shards {
 		late := g.shards[i].find(func(ex *exchange) bool {
 			more = true
-			return ex.timer.passed(now) || ex.pause.passed(now)
+			return ex.timer.passed(now) || ex.pause.passed(now) || ex.unchecked()
 		})
 		for _, ex := range late {
 			ex.overdue(now)
+			if ex.unchecked() {
+				ex.recheck(now)
+			}
 		}
 	}
 	if more {

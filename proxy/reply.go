@@ -179,6 +179,9 @@ func (ex *exchange) copyBody(res *http.Response) error {
 	p := &pacer{w: ex.w, rc: ex.rc}
 	defer p.end()
 	stream := res.ContentLength < 0 || isEventStream(res.Header)
+	if stream {
+		ex.flow()
+	}
 	left := res.ContentLength
 	var gone error
 	waiting := stream // for the head to be passed on
@@ -261,7 +264,14 @@ func (ex *exchange) failed(err error) {
 func (ex *exchange) failure(err error) *answer {
 	untouched := !ex.send.Touched()
 	unknown := "the upstream may have done it: find out before it is repeated"
+	var shut *barred
 	switch {
+	case errors.As(err, &shut):
+		a := shut.answer
+		if a.detail += "; nothing was sent"; !untouched {
+			a.detail = shut.detail + "; this request was cut while it was under way, the upstream saw it incomplete or not at all"
+		}
+		return &a
 	case errors.Is(err, errOvertaken), ex.send.Vetoed():
 		a := ex.judged(ex.p.authority.Overtaken(&ex.attempt))
 		if !untouched {

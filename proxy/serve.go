@@ -228,6 +228,9 @@ func (ex *exchange) outRequest(ctx context.Context) (*http.Request, *answer) {
 		ex.stream = newStream(ex, ex.prefix)
 		ex.stream.trailer = ex.p.outTrailer(r)
 		req.Body, req.ContentLength, req.Trailer = ex.stream, r.ContentLength, ex.stream.trailer
+		if n := r.ContentLength; ex.grpc || n < 0 || n > rt.BodyBuffer {
+			ex.lasts()
+		}
 	case len(ex.send.Body) > 0:
 		req.ContentLength = int64(len(ex.send.Body))
 	case r.Header["Content-Length"] != nil:

@@ -54,7 +54,8 @@ func (p *Proxy) newTable(given []Route, most int, who *auth.Principals) (*table,
 
 // SetRoutes replaces the routes, the bound on the requests being served (10,000 if zero),
 // and who may write, all at once: no request meets a new route with the principals of
-// before, which may be nobody. A request goes on by the route that it came in by, to its outcome; the barrier
+// before, which may be nobody. A request goes on by the route that it came in by, to its outcome, if Recheck
+// does not cut it; the barrier
 // is the job's, so a newer generation waits for it on whatever route. Senders that stay
 // keep their connections, those of others are closed as they fall idle. After an error
 // nothing has changed.

@@ -56,6 +56,7 @@ func (ex *exchange) hijack() (net.Conn, []byte, error) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.caller = c
+	ex.lasts()
 	if ex.cause != nil {
 		_ = c.SetDeadline(longAgo) // else the idle timeout ends it
 	}

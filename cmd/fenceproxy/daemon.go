@@ -124,9 +124,14 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 	if err != nil {
 		return nil, err
 	}
+	var admits func(*tls.ConnectionState) bool
+	if files.data != nil {
+		d.dataTLS = certs.NewListener(files.data, tls.RequireAndVerifyClientCert, "h2", "http/1.1")
+		admits = d.dataTLS.Admits
+	}
 	d.proxy, err = proxy.New(proxy.Options{
 		Authority: d.authority, Routes: routes, Headers: proxy.Headers(cfg.Headers),
-		Principals: who, MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
+		Principals: who, Admits: admits, MaxInFlight: cfg.Limits.MaxInFlight, Metrics: d.metrics, Tracer: tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -135,15 +140,12 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, level 
 	d.api.use(d.controlHandler(cfg))
 	d.sweeper = newSweeper(d.authority, d.store, d.metrics, log)
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
-	if files.data != nil {
-		d.dataTLS = certs.NewListener(files.data, tls.RequireAndVerifyClientCert, "h2", "http/1.1")
-	}
 	if files.control != nil {
 		// A bearer token is as good as a certificate there.
 		d.controlTLS = certs.NewListener(files.control, tls.VerifyClientCertIfGiven, "h2", "http/1.1")
 	}
 	forData, forControl := mostCallers()
-	dataOptions := listen.Options{MaxHead: int(cfg.Limits.MaxHeader), MaxConns: forData, Logger: log}
+	dataOptions := listen.Options{MaxHead: int(cfg.Limits.MaxHeader), MaxConns: forData, Refusal: d.proxy.Unread, Logger: log}
 	if d.dataTLS != nil {
 		dataOptions.TLS = d.dataTLS.Config()
 	}

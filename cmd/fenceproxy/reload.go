@@ -84,6 +84,7 @@ func (d *daemon) goOver(before *config.Config, load loader) error {
 	if d.controlTLS != nil {
 		d.controlTLS.Use(files.control)
 	}
+	d.proxy.Recheck() // now that routes, principals and authorities are all of now
 	d.api.use(d.controlHandler(cfg))
 	files.warn(d.log)
 	warnOfOpenDoors(cfg, d.log)

@@ -179,7 +179,7 @@ func storeMutants() []mutant {
 
 // wholeMutants are noticed from outside, by the tests of the built program.
 func wholeMutants() []mutant {
-	return append(append(wholeKeyMutants(), wholeDoorMutants()...), []mutant{
+	return slices.Concat(wholeKeyMutants(), wholeDoorMutants(), wholeReloadMutants(), []mutant{
 		{name: "program without the barrier", edits: barrierRemoved,
 			pkg: "e2e", test: "TestTheNewerWriteWaitsForTheOlderOnesAnswer", whole: true},
 		{name: "program without the barrier, before a store for S3", edits: barrierRemoved,
@@ -201,5 +201,5 @@ func wholeMutants() []mutant {
 			pkg: "e2e", test: "TestWhatTheKernelHoldsOfADeadProcessIsDropped", whole: true},
 		{name: "program that opens a store which lost its tail", edits: lostTailOpens,
 			pkg: "e2e", test: "TestALostTailOfTheLogIsRefused", whole: true},
-	}...)
+	})
 }

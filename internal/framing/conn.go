@@ -2,6 +2,7 @@ package framing
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync/atomic"
 )
@@ -14,6 +15,9 @@ type Options struct {
 	// HTTP2 lets a connection through unjudged that begins with the preface of HTTP/2. Set it
 	// where the server takes that for HTTP/2 too, and nowhere else.
 	HTTP2 bool
+	// Refusal is what is written, whole with its head, instead of what net/http would say by
+	// itself, because of the fault or of one that only net/http finds. Nil leaves it its own words.
+	Refusal func(remote net.Addr, fault Fault) []byte
 }
 
 // Conn is a connection whose requests are judged while they are read. It must be read by one
@@ -26,11 +30,16 @@ type Conn struct {
 	served uint32
 	free   atomic.Bool // it speaks HTTP no more, or HTTP/2
 	muted  atomic.Bool
+
+	refusal func(net.Addr, Fault) []byte
+	serving atomic.Bool // a handler runs
+	refused bool
+	cut     bool // the peer has ended its side
 }
 
 // NewConn judges what is read from c.
 func NewConn(c net.Conn, opt Options) *Conn {
-	out := &Conn{Conn: c}
+	out := &Conn{Conn: c, refusal: opt.Refusal}
 	if out.judge.maxHead = opt.MaxHead; opt.MaxHead == 0 {
 		out.judge.maxHead = DefaultMaxHead
 	}
@@ -49,18 +58,34 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if c.judge.state == stateOver {
-		return 0, Fault(c.judge.fault.Load())
+		return c.ended(p)
 	}
 	n, err := c.Conn.Read(p)
+	c.cut = err == io.EOF
 	if k := c.judge.scan(p[:n]); k < n {
 		if n, err = k, nil; k == 0 {
-			err = Fault(c.judge.fault.Load())
+			return c.ended(p)
 		}
 	}
 	if c.judge.state == statePass {
 		c.free.Store(true)
 	}
 	return n, err
+}
+
+// ended is a read from a connection that delivers nothing any more. net/http gives up without a
+// word when it finds that before the fourth byte of a later request, so the answer is given here. A
+// single byte is the look ahead of a request that is being served, or is about to be: nothing that
+// stands behind a request may end it.
+func (c *Conn) ended(p []byte) (int, error) {
+	f := Fault(c.judge.fault.Load())
+	switch {
+	case len(p) == 1 && c.refusal != nil:
+		return 0, nil
+	case c.refusal != nil && !c.serving.Load():
+		c.refuse(f)
+	}
+	return 0, f
 }
 
 // Mute makes reads of a single byte return with nothing. That is how net/http looks ahead,

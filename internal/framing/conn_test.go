@@ -281,7 +281,7 @@ func over(t *testing.T) (c *Conn, peer net.Conn) {
 func TestAfterAFaultNobodyWaitsForMore(t *testing.T) {
 	c, _ := over(t)
 	for range 2 { // the peer says nothing
-		if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, FaultFold) {
+		if n, err := c.Read(make([]byte, 2)); n != 0 || !errors.Is(err, FaultFold) {
 			t.Errorf("got %d bytes, %v", n, err)
 		}
 	}

@@ -9,5 +9,6 @@
 //
 // A request whose head has a fault still reaches its handler, which learns of the fault by
 // [Verdict] and refuses it. Behind such a head the connection delivers nothing. A fault in a body
-// breaks the body off.
+// breaks the body off. What net/http would refuse in words of its own, before any handler, is
+// refused in those of [Options].
 package framing

@@ -46,6 +46,12 @@ const (
 	FaultTooLarge
 	// FaultNotJudged: the request follows one that asked to leave HTTP/1.
 	FaultNotJudged
+	// FaultCut: the connection ended in the middle of a head.
+	FaultCut
+	// FaultExpectation: something else than 100-continue is expected (RFC 9110, 10.1.1).
+	FaultExpectation
+	// FaultUnreadable: the head has one end, and net/http does not take what it says.
+	FaultUnreadable
 )
 
 var faultTexts = [...]string{
@@ -69,6 +75,9 @@ var faultTexts = [...]string{
 	FaultTrailer:        "a trailer has a name that frames the request",
 	FaultTooLarge:       "the head or the trailers are too large",
 	FaultNotJudged:      "the request follows one that asked for an upgrade or a tunnel; open another connection",
+	FaultCut:            "the connection ended in the middle of a head",
+	FaultExpectation:    "the only expectation that can be met is 100-continue, sent once",
+	FaultUnreadable:     "the target is no path or URL, Host is no host and port, or Trailer names a header that frames the request",
 }
 
 // Error implements error.

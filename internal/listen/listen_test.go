@@ -244,11 +244,15 @@ func TestAConnectIsAnsweredWithTheEndOfTheConnection(t *testing.T) {
 }
 
 func TestHTTPOnATLSPortIsTold(t *testing.T) {
-	s := stood(t, true, Options{})
-	c := s.dial()
-	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	if got := answers(c); len(got) != 1 || got[0] != 400 {
-		t.Errorf("answers %v, want one 400", got)
+	s := stood(t, true, Options{Refusal: inWords})
+	for text, want := range map[string]int{
+		target("/"): 1, line("PROPFIND / HTTP/1.1"): 1, line("A / HTTP/1.1"): 1, http2.ClientPreface: 1, "SSH-2.0-OpenSSH_9.6\r\n": 0, "HELO\x00there": 0, "     ": 0,
+	} {
+		c := s.dial()
+		_, _ = io.WriteString(c, text)
+		if got := answers(c); len(got) != want || want == 1 && got[0] != 400 {
+			t.Errorf("%q: answers %v, want %d", text, got, want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -18,7 +19,7 @@ const (
 	// takes milliseconds, so the oldest are those that keep silent.
 	maxHandshakes = 4096
 	// headSlack is what the judge allows a head beyond the server's own limit (net/http adds
-	// 4 KiB to it), in bytes. So the server is the first to say no, by a 431.
+	// 4 KiB to it), in bytes. So the server is the first to say no.
 	headSlack = 16 << 10
 )
 
@@ -34,8 +35,14 @@ type Options struct {
 	MaxConns int
 	// MaxHandshakes bounds the TLS handshakes at a time; 4096 if zero.
 	MaxHandshakes int
-	Logger        *slog.Logger
+	// Refusal makes the answer, whole with its head, to a request that no handler hears of: one
+	// that net/http does not take, or HTTP on a TLS port. Nil leaves net/http its own words.
+	Refusal func(remote net.Addr, why error) []byte
+	Logger  *slog.Logger
 }
+
+// errPlain is why who speaks HTTP to a TLS port is refused.
+var errPlain = errors.New("this port speaks HTTPS only")
 
 // Protocols are what is spoken over TLS, for tls.Config.NextProtos.
 func Protocols() []string { return []string{"h2", "http/1.1"} }
@@ -43,8 +50,9 @@ func Protocols() []string { return []string{"h2", "http/1.1"} }
 // Listener accepts connections for the server of [NewServer]. It is safe for concurrent use.
 type Listener struct {
 	net.Listener
-	opt   Options
-	conns register
+	opt    Options
+	judged framing.Options
+	conns  register
 
 	// The rest is for TLS. Handshakes run beside each other, and what they make is accepted
 	// from made.
@@ -59,6 +67,10 @@ type Listener struct {
 // New accepts from ln. The Listener closes it.
 func New(ln net.Listener, opt Options) *Listener {
 	l := &Listener{Listener: ln, opt: opt, closed: make(chan struct{})}
+	l.judged = framing.Options{MaxHead: opt.MaxHead + headSlack, HTTP2: opt.TLS == nil}
+	if opt.Refusal != nil {
+		l.judged.Refusal = func(remote net.Addr, f framing.Fault) []byte { return opt.Refusal(remote, f) }
+	}
 	l.conns.most = opt.MaxConns
 	if opt.TLS == nil {
 		return l
@@ -82,7 +94,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return framing.NewConn(l.conns.add(c), framing.Options{MaxHead: l.opt.MaxHead + headSlack, HTTP2: true}), nil
+		return framing.NewConn(l.conns.add(c), l.judged), nil
 	}
 	select {
 	case c := <-l.made:
@@ -155,26 +167,31 @@ func (l *Listener) handshake(c *conn, done func()) net.Conn {
 	if state.NegotiatedProtocol == "h2" {
 		return t
 	}
-	return &secure{Conn: framing.NewConn(t, framing.Options{MaxHead: l.opt.MaxHead + headSlack}), state: state}
+	return &secure{Conn: framing.NewConn(t, l.judged), state: state}
 }
 
-// refused ends a connection whose handshake failed. Who speaks HTTP to a TLS port is told so, as
-// net/http does.
+// refused ends a connection whose handshake failed. Who speaks HTTP to a TLS port is told so.
 func (l *Listener) refused(c *conn, err error) {
+	l.opt.Logger.Debug("TLS handshake failed", "remote", c.RemoteAddr().String(), "error", err.Error())
 	var plain tls.RecordHeaderError
-	if errors.As(err, &plain) && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {
-		_, _ = plain.Conn.Write([]byte("HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\nThis port speaks HTTPS only.\n"))
+	if l.opt.Refusal != nil && errors.As(err, &plain) && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {
+		if _, err := c.Write(l.opt.Refusal(c.RemoteAddr(), errPlain)); err == nil {
+			framing.Part(c, l.closed)
+		}
 	}
 	_ = c.Close() // it was of no use
-	l.opt.Logger.Debug("TLS handshake failed", "remote", c.RemoteAddr().String(), "error", err.Error())
 }
 
+// looksLikeHTTP reports whether a connection begins like a request line: with a method in capital
+// letters.
 func looksLikeHTTP(head [5]byte) bool {
-	switch string(head[:]) {
-	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO", "DELET", "PATCH":
-		return true
+	method, rest, _ := bytes.Cut(head[:], []byte(" "))
+	for _, b := range method {
+		if b < 'A' || b > 'Z' {
+			return false
+		}
 	}
-	return false
+	return len(method) > 0 && (len(rest) == 0 || rest[0] > ' ' && rest[0] < 0x7f)
 }
 
 // secure is HTTP/1 over TLS. net/http asks it for the state of TLS.

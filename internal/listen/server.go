@@ -71,26 +71,35 @@ func HTTP2() *http.HTTP2Config {
 
 // connContext gives the requests of a connection what is known of it.
 func connContext(ctx context.Context, c net.Conn) context.Context {
+	if j := judged(c); j != nil {
+		return framing.NewContext(ctx, j)
+	}
+	return ctx
+}
+
+// judged is the judge's part of a connection of the server; nil for HTTP/2 over TLS, which net/http
+// itself knows to be that.
+func judged(c net.Conn) *framing.Conn {
 	switch c := c.(type) {
 	case *framing.Conn:
-		return framing.NewContext(ctx, c)
+		return c
 	case *secure:
-		return framing.NewContext(ctx, c.Conn)
+		return c.Conn
 	}
-	return ctx // HTTP/2 over TLS, which net/http itself knows to be that
+	return nil
 }
 
 // connState follows what a connection is used for.
 func connState(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateHijacked:
-		switch c := c.(type) {
-		case *framing.Conn:
-			c.Release()
-		case *secure:
-			c.Release()
+		if j := judged(c); j != nil {
+			j.Release()
 		}
 	case http.StateActive, http.StateIdle:
+		if j := judged(c); j != nil && state == http.StateIdle {
+			j.Rest()
+		}
 		if own := registered(c); own != nil {
 			own.rest(state == http.StateIdle)
 		}
@@ -120,6 +129,9 @@ type front struct{ next http.Handler }
 
 // ServeHTTP implements http.Handler.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if c := framing.ConnOf(r.Context()); c != nil && !c.Serve() {
+		return
+	}
 	if r.ProtoMajor == 1 && (r.Header["Upgrade"] != nil || r.Method == http.MethodConnect) {
 		// What follows is not HTTP, or was not judged. Who takes the connection over
 		// writes his own head.

@@ -18,7 +18,7 @@ func runSalvage(t *testing.T, args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd := newSalvageCommand()
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // nil would be the arguments of the test
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
 	err := cmd.ExecuteContext(t.Context())

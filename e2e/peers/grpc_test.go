@@ -80,7 +80,7 @@ func TestGRPCWorksThroughTheFenceUntilTheTakeover(t *testing.T) {
 				g.call(older, name).succeeds()
 			}
 			newer := g.takeOver("reports", "b")
-			bytes := g.valve.passed()
+			bytes := g.atRest()
 			for _, name := range []string{"empty_unary", "large_unary", "client_streaming", "server_streaming", "ping_pong"} {
 				g.refused(g.call(older, name), "FailedPrecondition")
 			}

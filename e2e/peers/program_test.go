@@ -92,7 +92,7 @@ func launchReading(t *testing.T, dir string, env []string, input *os.File, name 
 	}
 	p.cmd.Stdout, p.cmd.Stderr = stream{p, &p.out}, stream{p, &p.err}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p.cmd.WaitDelay = time.Second // what it left behind may hold its outputs
+	p.cmd.WaitDelay = 10 * time.Second // what it left behind may hold its outputs
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}

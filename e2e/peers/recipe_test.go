@@ -30,7 +30,8 @@ func recipe(t *testing.T, name string) string {
 // follow runs the recipe for a program in a directory, as the page says it, on this proxy.
 func (s *stage) follow(l daemon.Lease, dir, name string, env ...string) *process {
 	s.Helper()
-	commands := strings.ReplaceAll(recipe(s.T, name), "127.0.0.1:8080", s.proxy.DataAddr())
+	// A busy machine gets more time for the answer to what wsdump has read to its end.
+	commands := strings.NewReplacer("127.0.0.1:8080", s.proxy.DataAddr(), "--eof-wait 2", "--eof-wait 5").Replace(recipe(s.T, name))
 	env = append(append([]string{"FENCEPROXY_CONTROL=" + s.proxy.ControlURL(), "FENCEPROXY_PROXY=" + s.proxy.Data(), "GIT_CONFIG_NOSYSTEM=1"}, fence(l)...), env...)
 	return launch(s.T, dir, env, "sh", "-ec", commands)
 }

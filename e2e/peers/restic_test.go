@@ -39,7 +39,7 @@ func TestABackupUnderRunIsTakenOverWhileItsMachineStandsStill(t *testing.T) {
 	s.reopen("backup")
 
 	h := s.valve.holdRequest("PUT /reports/data/", 1<<20)
-	older := s.run("restic --no-cache backup data", "--ttl", "2s")
+	older := s.run("restic --no-cache backup data", "--ttl", "6s")
 	h.wait(t)
 	daemon.Freeze(t, older.cmd.Process)
 	newer := s.run("restic --no-cache backup data; restic --no-cache unlock --remove-all; restic --no-cache check --read-data", "--wait", "30s")

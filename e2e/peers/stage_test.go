@@ -129,6 +129,19 @@ func (s *stage) staysAway(line string, passed int) {
 	}
 }
 
+// atRest waits until nothing passes the valve any more, as do frames that belong to no request, and returns how many bytes have.
+func (s *stage) atRest() (bytes int64) {
+	s.Helper()
+	last, since := int64(-1), time.Now()
+	s.until("nothing passes any more", func() bool {
+		if bytes = s.valve.passed(); bytes != last {
+			last, since = bytes, time.Now()
+		}
+		return time.Since(since) >= glance
+	})
+	return bytes
+}
+
 // standsStill watches for a moment that no byte more than these reaches the server.
 func (s *stage) standsStill(bytes int64) {
 	s.Helper()

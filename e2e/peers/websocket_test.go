@@ -102,7 +102,7 @@ func (s *socketStage) ends(d *dialogue) string {
 
 func TestAWebSocketGoesThroughTheForwarderOfRun(t *testing.T) {
 	s := openSockets(t, "websocket: true")
-	p := s.start(nil, "fenceproxy", "run", "--job", "chat", "--", "sh", "-ec", `echo hello | wsdump -r --eof-wait 2 "ws://${FENCE_PROXY_URL#http://}/m"`)
+	p := s.start(nil, "fenceproxy", "run", "--job", "chat", "--", "sh", "-ec", `echo hello | wsdump -r --eof-wait 5 "ws://${FENCE_PROXY_URL#http://}/m"`)
 	if out := p.succeeds(); !strings.Contains(out, "hello") {
 		t.Errorf("nothing came back: %s", p.said())
 	}

@@ -140,9 +140,9 @@ func (ex *exchange) record(s tokens.Settlement) {
 		s.BodyDigest = ex.digest.Sum()
 	}
 	err := ex.commit(s)
-	if err != nil && s.Reply != nil && !ex.late {
-		// The reply may be what the store can not take. The fact is worth more.
-		s.Reply = nil
+	if err != nil && (s.Reply != nil || s.Location != "") && !ex.late {
+		// What the upstream said may be what the store can not take. The fact is worth more.
+		s.Reply, s.Location = nil, ""
 		err = ex.commit(s)
 	}
 	if err != nil {

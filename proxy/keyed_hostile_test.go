@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/tokens"
+	"github.com/fenceproxy/fenceproxy/tokens/tokenstest"
 )
 
 func TestAnEarlyAnswerReachesACallerThatPausesItsUpload(t *testing.T) {
@@ -219,4 +220,23 @@ func TestAFencedHeadWithAKeyIsAnswered(t *testing.T) {
 	r := f.keyed("j", "1", "k", "")
 	r.Method = http.MethodHead
 	want(t, f.send(r), 200, "forwarded", "", "applied")
+}
+
+func TestAnAddressThatTheStoreCanNotTakeCostsNoOutcome(t *testing.T) {
+	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Location", "/"+strings.Repeat("<", 300<<10)) // six times as long in JSON
+		w.WriteHeader(http.StatusCreated)
+	})
+	f := newFixture(t, u.URL, keeping)
+	f.store.Decide = func(c tokens.Change) tokenstest.Mode {
+		for _, w := range c.Writes {
+			if b, err := tokens.EncodeWrite(w.Record); err != nil || len(b) > 1<<20 {
+				return tokenstest.Refuse
+			}
+		}
+		return tokenstest.Healthy
+	}
+	want(t, f.send(f.keyed("j", "1", "k", "x")), 201, "forwarded", "", "applied")
+	want(t, f.send(f.keyed("j", "1", "k", "x")), 409, "refused", "already-applied", "")
 }

@@ -294,10 +294,11 @@ type Settlement struct {
 
 // size is about how many bytes the settlement adds to a commit.
 func (s Settlement) size() int {
+	n := len(s.Location)
 	if s.Reply == nil {
-		return 0
+		return n
 	}
-	n := len(s.Reply.Body)
+	n += len(s.Reply.Body)
 	for name, values := range s.Reply.Header {
 		for _, v := range values {
 			n += len(name) + len(v)

@@ -175,11 +175,11 @@ func (s *stage) answers(text string, least int) (all []daemon.Answer) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return answersOn(c, text, len(text))
+	return answersOn(c, text, len(text), least)
 }
 
-// answersOn says something in pieces of a size, and closes the connection when all answers are there.
-func answersOn(c net.Conn, text string, size int) (all []daemon.Answer) {
+// answersOn says something in pieces of a size, and closes the connection when so many answers are there and no more come.
+func answersOn(c net.Conn, text string, size, least int) (all []daemon.Answer) {
 	defer func() { _ = c.Close() }()
 	written := make(chan struct{})
 	go func() {

@@ -91,7 +91,7 @@ func (s *stage) unreadBy(dial func(addr string) (net.Conn, error), l daemon.Leas
 			s.Error(err)
 			return
 		}
-		got := answersOn(conn, text, size)
+		got := answersOn(conn, text, size, before+1)
 		mu.Lock()
 		defer mu.Unlock()
 		refused, through = refused+1, through+before
@@ -140,7 +140,7 @@ func TestHalfAHeadIsRefusedWhenItsCallerHasEnded(t *testing.T) {
 		}
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: p\r\nX: ") // the answer tells
 		_ = c.(*net.TCPConn).CloseWrite()
-		got := answersOn(c, "", 1)
+		got := answersOn(c, "", 1, 1)
 		if s.inOurWords("half a head", got); len(got) != 1 || got[0].Reason() != "request-invalid" {
 			t.Errorf("got %v", got)
 		}
@@ -154,7 +154,7 @@ func TestHTTPOnATLSPortIsRefusedInOurWords(t *testing.T) {
 	s := openWith(t, daemon.Settings{Top: []string{fmt.Sprintf("tls: {cert_file: %q, key_file: %q}", certFile, keyFile)}})
 	l := s.claim("job", "A", long)
 	s.quiet(func() {
-		got := s.answers(spell("{W}", l, "") + strings.Repeat("x", 30<<10)) // what is not read must not cost the answer
+		got := s.answers(spell("{W}", l, "") + strings.Repeat("x", 30<<10), 1) // what is not read must not cost the answer
 		if s.inOurWords("HTTP on a TLS port", got); len(got) != 1 || got[0].Reason() != "request-invalid" || !strings.Contains(got[0].Text("detail"), "HTTPS") {
 			t.Errorf("got %v", got)
 		}

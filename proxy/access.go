@@ -40,6 +40,19 @@ func (ex *exchange) job() (tokens.Job, *answer) {
 	return tokens.Job{Namespace: ex.namespace(), ID: id}, nil
 }
 
+// label reads whose write it is that is refused before it is judged, so that the answer
+// names its job and has the floor. Who may not write learns nothing of it.
+func (ex *exchange) label() {
+	_, ex.fence.rawKey = ex.p.fences.key(ex.r.Header)
+	if !ex.fenced || ex.identify() != nil {
+		return
+	}
+	ex.fence, _ = ex.p.fences.read(ex.r.Header) // what is well formed of it
+	if job, refused := ex.job(); refused == nil && ex.fence.jobID != "" {
+		ex.attempt.Job = job
+	}
+}
+
 // namespace is where the job of a write lives: in that of its writer, or else in that of
 // the route.
 func (ex *exchange) namespace() string {

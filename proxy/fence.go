@@ -43,7 +43,8 @@ func newFenceReader(h Headers) *fenceReader {
 }
 
 // read returns the fence of a request as it arrived, before any hop-by-hop handling.
-// The error is errNoFence, or says which header is wrong and why.
+// The error is errNoFence, or says which header is wrong and why; beside it the fence has
+// what is well formed of job, generation and key, for the answer to name.
 //
 // Three ways to make two readers of one request see different fences are refused
 // here: naming a fence header in Connection, so that the next hop drops it; spelling
@@ -53,6 +54,7 @@ func (fr *fenceReader) read(h http.Header) (fence, error) {
 	if err := fr.checkNames(h); err != nil {
 		return f, err
 	}
+	f.key, f.rawKey = fr.key(h)
 	var present [4]bool
 	var values [4]string
 	for i, name := range fr.names {
@@ -63,6 +65,15 @@ func (fr *fenceReader) read(h http.Header) (fence, error) {
 		if len(v) == 1 {
 			present[i], values[i] = true, v[0]
 		}
+	}
+	var wrongJob, wrongGeneration error
+	if present[0] {
+		if wrongJob = tokens.CheckJobID(values[0]); wrongJob == nil {
+			f.jobID = values[0]
+		}
+	}
+	if present[1] {
+		f.generation, wrongGeneration = tokens.ParseGeneration(values[1])
 	}
 	if !present[0] && !present[1] {
 		if present[2] {
@@ -77,27 +88,33 @@ func (fr *fenceReader) read(h http.Header) (fence, error) {
 		}
 		return f, fmt.Errorf("%s is there without %s; a fenced write needs both", have, want)
 	}
-	if err := tokens.CheckJobID(values[0]); err != nil {
-		return f, fmt.Errorf("%s: %w", fr.names[0], err)
+	if wrongJob != nil {
+		return f, fmt.Errorf("%s: %w", fr.names[0], wrongJob)
 	}
-	g, err := tokens.ParseGeneration(values[1])
-	if err != nil {
-		return f, fmt.Errorf("%s: %w", fr.names[1], err)
+	if wrongGeneration != nil {
+		return f, fmt.Errorf("%s: %w", fr.names[1], wrongGeneration)
 	}
-	f.jobID, f.generation = values[0], g
 	if present[2] {
 		if !visible(values[2], maxLease) {
 			return f, fmt.Errorf("%s must be 1 to %d visible ASCII characters", fr.names[2], maxLease)
 		}
 		f.lease = values[2]
 	}
-	if present[3] {
-		if f.key, err = parseKey(values[3]); err != nil {
-			return f, fmt.Errorf("%s %w", fr.names[3], err)
-		}
-		f.rawKey = values[3]
+	if present[3] && f.key == "" {
+		return f, fmt.Errorf("%s must be 1 to %d visible ASCII characters", fr.names[3], maxKey)
 	}
 	return f, nil
+}
+
+// key returns the idempotency key of a request, and as it was sent. Both are empty if it has
+// none, several, or a malformed one.
+func (fr *fenceReader) key(h http.Header) (key, raw string) {
+	if v := h[fr.names[3]]; len(v) == 1 {
+		if key = parseKey(v[0]); key != "" {
+			return key, v[0]
+		}
+	}
+	return "", ""
 }
 
 // checkNames refuses aliases of fence headers and fence headers named in Connection.
@@ -141,15 +158,16 @@ func dashed(r rune) rune {
 }
 
 // parseKey reads an idempotency key: bare, or as a quoted structured-field string
-// (RFC 8941, section 3.3.3) of which one pair of quotes is stripped.
-func parseKey(s string) (string, error) {
+// (RFC 8941, section 3.3.3) of which one pair of quotes is stripped. It is empty if it is
+// malformed.
+func parseKey(s string) string {
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
 		s = s[1 : len(s)-1]
 	}
 	if !visible(s, maxKey) {
-		return "", fmt.Errorf("must be 1 to %d visible ASCII characters", maxKey)
+		return ""
 	}
-	return s, nil
+	return s
 }
 
 // visible reports whether s is 1 to most bytes of 0x21-0x7E.

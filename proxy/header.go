@@ -174,7 +174,7 @@ func names(list []string, token string) bool {
 // ownHeader reports whether the proxy speaks for itself under a response header's name.
 func ownHeader(name string) bool {
 	switch name {
-	case wire.HeaderDecision, wire.HeaderReason, wire.HeaderGeneration, wire.HeaderOutcome, wire.HeaderWouldRefuse, wire.HeaderReplayed:
+	case wire.HeaderDecision, wire.HeaderReason, wire.HeaderGeneration, wire.HeaderOutcome, wire.HeaderWouldRefuse, wire.HeaderReplayed, wire.HeaderKey:
 		return true
 	}
 	return false

@@ -168,8 +168,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case refused != nil:
 		ex.refuse(*refused)
 	case p.draining.Load():
+		ex.label()
 		ex.refuse(overloaded("the proxy is shutting down"))
 	case n > t.most:
+		ex.label()
 		ex.refuse(overloaded(fmt.Sprintf("%d requests are being served already", t.most)))
 	default:
 		ex.serve()

@@ -67,6 +67,7 @@ func (ex *exchange) serve() {
 func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	whole = ex.r.ContentLength == 0
 	if !ex.fenced {
+		_, ex.fence.rawKey = ex.p.fences.key(ex.r.Header) // it is echoed, and means nothing else
 		return nil, whole, nil
 	}
 	if refused := ex.identify(); refused != nil {
@@ -98,10 +99,13 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 		// Data may follow all the same, and then reading them fails.
 		ex.r.ContentLength, whole = -1, false
 	}
+	admission := ex.span.Child("admission") // the reception of what is received before it, too
+	defer admission.End()
 	ctx, authority := ex.r.Context(), ex.p.authority
 	keyless := ex.rt.RequireKey && ex.fence.key == "" && !ex.upgrade
 	if !whole || keyless {
 		if err := ex.watch(ctx); err != nil {
+			ex.rt.metrics.Admission(time.Since(ex.start).Seconds(), ex.traceID)
 			return nil, whole, ex.judged(err)
 		}
 		defer ex.unwatch()
@@ -116,6 +120,7 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 		// when its upstream is ready for it.
 		if ex.r.Header["Expect"] != nil && ex.buffers() && !ex.rt.Observe {
 			if err := authority.Ready(ctx, at); err != nil && !ex.needsBody(err) {
+				ex.rt.metrics.Admission(time.Since(ex.start).Seconds(), ex.traceID)
 				return nil, false, ex.judged(err)
 			}
 		}
@@ -131,7 +136,7 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 	err = ex.register(ctx)
 	ex.rt.metrics.Admission(time.Since(began).Seconds(), ex.traceID)
 	if !ex.rt.Observe && at.Waited > 0 { // an observed write waits for nobody, and may have been given up under way
-		ex.rt.metrics.TakeoverWait(at.Waited.Seconds())
+		ex.rt.metrics.TakeoverWait(at.Waited.Seconds(), ex.traceID)
 	}
 	if err != nil {
 		var ref *tokens.Refusal

@@ -83,7 +83,7 @@ func TestEachCallMovesItsOwnSeries(t *testing.T) {
 	r.InFlight(3)
 	r.InFlight(-1)
 	r.Takeover()
-	r.TakeoverWait(2)
+	r.TakeoverWait(2, "")
 	m.LeaseOperation("claim", "granted")
 	m.LeaseOperation("steal", "granted")
 	m.LeaseOperation("renew", "eaten")
@@ -151,23 +151,24 @@ func TestTheTraceIDIsAnExemplarInOpenMetricsOnly(t *testing.T) {
 	r.Finished(Forwarded, 0.002, testTraceID)
 	r.Admission(0.002, testTraceID)
 	r.Upstream(0.002, testTraceID)
+	r.TakeoverWait(0.002, testTraceID)
 	for _, bad := range []string{"short", strings.Repeat("x", 32), strings.Repeat("\xff", 32), strings.Repeat("a", 500)} {
 		r.Finished(Forwarded, 0.3, bad) // must neither panic nor show
 	}
 
 	open := scrape(t, m, "application/openmetrics-text; version=1.0.0")
-	for _, name := range []string{"request", "admission", "upstream"} {
+	for _, name := range []string{"request_duration", "admission_duration", "upstream_duration", "takeover_wait"} {
 		found := false
 		for line := range strings.Lines(open) {
-			found = found || strings.HasPrefix(line, "fenceproxy_"+name+"_duration_seconds_bucket{") &&
+			found = found || strings.HasPrefix(line, "fenceproxy_"+name+"_seconds_bucket{") &&
 				strings.Contains(line, `# {trace_id="`+testTraceID+`"} 0.002`)
 		}
 		if !found {
-			t.Errorf("no exemplar on fenceproxy_%s_duration_seconds:\n%s", name, open)
+			t.Errorf("no exemplar on fenceproxy_%s_seconds:\n%s", name, open)
 		}
 	}
-	if n := strings.Count(open, "trace_id="); n != 3 {
-		t.Errorf("%d exemplars, want 3", n)
+	if n := strings.Count(open, "trace_id="); n != 4 {
+		t.Errorf("%d exemplars, want 4", n)
 	}
 	if plain := scrape(t, m, "text/plain"); strings.Contains(plain, "trace_id") {
 		t.Error("the older format has no exemplars, and yet one is shown")

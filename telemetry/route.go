@@ -14,10 +14,9 @@ type Route struct {
 	would      map[string]prometheus.Counter // the same of refusals that were only reported
 	wouldOther prometheus.Counter
 
-	admission, upstream observer
-	inFlight            prometheus.Gauge
-	takeovers           prometheus.Counter
-	takeoverWait        prometheus.Observer
+	admission, upstream, takeoverWait observer
+	inFlight                          prometheus.Gauge
+	takeovers                         prometheus.Counter
 }
 
 func newRoute(m *Metrics, name string) *Route {
@@ -30,7 +29,7 @@ func newRoute(m *Metrics, name string) *Route {
 		upstream:     observe(m.upstream, name),
 		inFlight:     m.inFlight.WithLabelValues(name),
 		takeovers:    m.takeovers.WithLabelValues(name),
-		takeoverWait: m.takeoverWait.WithLabelValues(name),
+		takeoverWait: observe(m.takeoverWait, name),
 	}
 	for i, decision := range decisions {
 		r.writes[i] = m.writes.WithLabelValues(name, decision)
@@ -96,7 +95,7 @@ func (r *Route) InFlight(delta int) { r.inFlight.Add(float64(delta)) }
 func (r *Route) Takeover() { r.takeovers.Inc() }
 
 // TakeoverWait records the seconds that a newer generation's write waited for older attempts.
-func (r *Route) TakeoverWait(seconds float64) { r.takeoverWait.Observe(seconds) }
+func (r *Route) TakeoverWait(seconds float64, traceID string) { r.takeoverWait.record(seconds, traceID) }
 
 // observer is a histogram with both of its faces resolved: the type assertion costs more than the observation.
 type observer struct {

@@ -76,7 +76,7 @@ func TestRunHasEndedAllBeforeARivalCanHaveTheLease(t *testing.T) {
 func TestRunEndsItsProgramWhenItsLeaseIsRevoked(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	r := s.runs("", "--job", "job", "--ttl", "1s", "--on-lost", "sh -c echo", "--", "sh", "-c", stubborn)
+	r := s.runs("", "--job", "job", "--ttl", "1s", "--on-lost", `test -n "$FENCE_LOST" && echo "lost $FENCE_JOB_ID $FENCE_GENERATION"`, "--", "sh", "-c", stubborn)
 	group, _ := r.reads("group ")
 	pid, err := strconv.Atoi(group)
 	if err != nil {
@@ -85,6 +85,9 @@ func TestRunEndsItsProgramWhenItsLeaseIsRevoked(t *testing.T) {
 	gone := dies(t, pid)
 	s.wantReply(s.reply(s.control.Revoke(s.soon(), "job", 1, "test")), 200, "")
 	<-gone
+	if lost, _ := r.reads("lost "); lost != "job 1" {
+		t.Errorf("--on-lost was told of %q", lost)
+	}
 	r.exits(79)
 }
 

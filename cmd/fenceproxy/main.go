@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,13 +23,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
 	}
 	var code exitCode
 	if errors.As(err, &code) {
 		return int(code)
+	}
+	var refused *apiError
+	if asked, _ := cmd.Flags().GetBool("json"); asked && errors.As(err, &refused) { // others have no such flag
+		// A script needs what a refusal says, such as for how long the job is held.
+		out := json.NewEncoder(stdout)
+		out.SetEscapeHTML(false)
+		_ = out.Encode(refused.problem) // the exit code says that it failed
 	}
 	fmt.Fprintln(stderr, "fenceproxy: "+err.Error())
 	return 1

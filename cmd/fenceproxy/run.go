@@ -88,7 +88,7 @@ completed, 79 if the lease was lost, 125 if this command itself failed, 126 if t
 	f.DurationVar(&o.ttl, "ttl", 30*time.Second, "how long the lease lasts without a renewal")
 	f.DurationVar(&o.wait, "wait", 0, "how long to wait for the lease to fall free, first come first served")
 	f.DurationVar(&o.grace, "grace", defaultGrace, "how long before the end of the lease the program gets TERM; shortened so that a lost renewal costs nothing")
-	f.StringVar(&o.onLost, "on-lost", "", "run this after the lease was lost and the program has ended; split at blanks, without a shell, for at most "+onLostLimit.String())
+	f.StringVar(&o.onLost, "on-lost", "", "run this line by /bin/sh after the lease was lost and the program has ended, for at most "+onLostLimit.String())
 	f.StringVar(&o.control, "control", fromEnv(controlEnv, defaultControl), "URL of the control listener; $"+controlEnv+" sets the default")
 	o.credentials.add(f)
 	f.StringVar(&o.proxy, "proxy", fromEnv(proxyEnv, defaultProxy), "URL of the data listener; $"+proxyEnv+" sets the default")

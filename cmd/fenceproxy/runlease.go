@@ -216,14 +216,14 @@ func (w *wrapping) stop(c *child, l *leaseclient.Lease) {
 	}
 }
 
-// lost gives back what may be left of the lease, and calls --on-lost.
+// lost gives back what may be left of the lease, and calls --on-lost. A line like those of cron(8)
+// wants its variables and redirections, so a shell reads it, unlike the program's own arguments.
 func (w *wrapping) lost(ctx context.Context, l *leaseclient.Lease, cause error) {
 	w.release(ctx, l, lostLimit)
-	argv := strings.Fields(w.onLost)
-	if len(argv) == 0 {
+	if strings.TrimSpace(w.onLost) == "" {
 		return
 	}
-	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd := exec.Command("/bin/sh", "-c", w.onLost)
 	cmd.Env = append(inherited(), "FENCE_JOB_ID="+l.JobID(), fmt.Sprintf("FENCE_GENERATION=%d", l.Generation()), "FENCE_LOST="+cause.Error())
 	cmd.Stdout, cmd.Stderr = w.stdout, w.stderr
 	c, err := startChild(cmd)

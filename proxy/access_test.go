@@ -310,3 +310,18 @@ func TestNoRequestMeetsARouteWithThePrincipalsOfAnotherConfiguration(t *testing.
 	want(t, f.do(f.as(""), "POST", "job", "3", ""), 403, "refused", "forbidden", "")
 	want(t, f.do(f.as("a"), "POST", "job", "3", ""), 200, "forwarded", "", "applied")
 }
+
+func TestARefusalForLackOfRoomHasNoFloorOfAnotherTenant(t *testing.T) {
+	u := newUpstream(t, nil)
+	f := newDoorFixture(t, u.URL, true)
+	f.claim("job") // in the namespace of the route, which is also c's and v's
+	want(t, f.do(f.as("a"), "POST", "job", "9", ""), 200, "forwarded", "", "applied")
+	f.proxy.Drain(context.Background())
+	for name, floor := range map[string]string{"a": "9", "b": "", "c": "", "v": "", "": ""} {
+		got := f.do(f.as(name), "POST", "job", "9", "")
+		want(t, got, 503, "refused", "overloaded", "")
+		if h := got.Header.Get("Fence-Generation"); h != floor || (problemOf(t, got).Floor != 0) != (floor != "") {
+			t.Errorf("%q is told the floor %q, want %q: %s", name, h, floor, got.body)
+		}
+	}
+}

@@ -109,6 +109,9 @@ func TestAKeyThatDecidesAloneIsJudgedBeforeThe100(t *testing.T) {
 			if u.count() != 1 {
 				t.Errorf("the upstream saw %d writes", u.count())
 			}
+			if !strings.Contains(f.scrape(), `fenceproxy_admission_duration_seconds_count{route="default"} 3`+"\n") {
+				t.Error("the time of the refusals is not counted")
+			}
 		})
 	}
 }

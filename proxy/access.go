@@ -48,9 +48,7 @@ func (ex *exchange) label() {
 		return
 	}
 	ex.fence, _ = ex.p.fences.read(ex.r.Header) // what is well formed of it
-	if job, refused := ex.job(); refused == nil && ex.fence.jobID != "" {
-		ex.attempt.Job = job
-	}
+	ex.attempt.Job, _ = ex.job()                // none, if it is not the writer's
 }
 
 // namespace is where the job of a write lives: in that of its writer, or else in that of

@@ -95,7 +95,9 @@ func (r *Route) InFlight(delta int) { r.inFlight.Add(float64(delta)) }
 func (r *Route) Takeover() { r.takeovers.Inc() }
 
 // TakeoverWait records the seconds that a newer generation's write waited for older attempts.
-func (r *Route) TakeoverWait(seconds float64, traceID string) { r.takeoverWait.record(seconds, traceID) }
+func (r *Route) TakeoverWait(seconds float64, traceID string) {
+	r.takeoverWait.record(seconds, traceID)
+}
 
 // observer is a histogram with both of its faces resolved: the type assertion costs more than the observation.
 type observer struct {

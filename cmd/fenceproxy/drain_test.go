@@ -46,22 +46,6 @@ func (r *rig) drain() <-chan bool {
 	return stopped
 }
 
-func TestWhatTheServerCanNotReadIsRefusedByTheProxy(t *testing.T) {
-	r := newRig(t).start()
-	c, err := net.Dial("tcp", r.d.dataAddr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := io.WriteString(c, "POST /%zz HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil || res.StatusCode != 400 || res.Header.Get("Fence-Reason") != "request-invalid" {
-		t.Errorf("got %+v, %v", res, err)
-	}
-}
-
 func TestARefusalOfADrainingProxySendsItsCallerAway(t *testing.T) {
 	r, arrived, let := held(t)
 	r.start()

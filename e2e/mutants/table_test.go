@@ -193,7 +193,7 @@ func wholeMutants() []mutant {
 			edits: one(rules, "return r.raised(g, now, c.Trace), false, nil", "if r.Floor > 0 {\n\t\treturn r, false, nil\n\t}\n\treturn r.raised(g, now, c.Trace), false, nil"),
 			pkg:   "e2e", test: "TestAStaleWriteIsRefusedBeforeTheSuccessorsFirstWrite", whole: true},
 		{name: "program that judges a stale write only after its body was read",
-			edits: one("proxy/serve.go", "\t\tif err := ex.watch(ctx); err != nil {\n\t\t\treturn nil, whole, ex.judged(err)\n\t\t}\n\t\tdefer ex.unwatch()\n", ""),
+			edits: one("proxy/serve.go", "\t\tif err := ex.watch(ctx); err != nil {\n\t\t\tex.rt.metrics.Admission(time.Since(ex.start).Seconds(), ex.traceID)\n\t\t\treturn nil, whole, ex.judged(err)\n\t\t}\n\t\tdefer ex.unwatch()\n", ""),
 			pkg:   "e2e", test: "TestAStaleWriteIsRefusedBeforeItsBodyIsRead", whole: true},
 		{name: "program that closes the connection of a cut write politely", edits: closedPolitely,
 			pkg: "e2e", test: "TestWhatTheKernelHoldsOfACutWriteIsDropped", whole: true},

@@ -22,7 +22,7 @@ import (
 )
 
 // sessionLimit bounds the commands of one page; they take seconds.
-const sessionLimit = 3 * time.Minute
+const sessionLimit = 6 * time.Minute
 
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "curl" {

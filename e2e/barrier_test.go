@@ -81,7 +81,7 @@ func TestTheNewerWriteDoesNotWaitForEver(t *testing.T) {
 	begin := time.Now()
 	got := s.send(write(b, "b1", ""))
 	s.refused(got, 503, "takeover-pending")
-	if waited := time.Since(begin); waited < 900*time.Millisecond || waited > 5*time.Second {
+	if waited := time.Since(begin); waited < 900*time.Millisecond || waited > 10*time.Second {
 		t.Errorf("waited %v, want about 1s", waited)
 	}
 	if n, err := strconv.Atoi(got.Header.Get("Retry-After")); err != nil || n < 1 {
@@ -112,7 +112,7 @@ func TestASlowUploadIsCutByTheClaim(t *testing.T) {
 	begin := time.Now()
 	got := older.answer()
 	s.stale(got, "superseded")
-	if took := time.Since(begin); took > time.Second {
+	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("the upload was cut %v after the claim", took)
 	}
 	if got.Outcome() != "unknown" {

@@ -56,7 +56,7 @@ func TestAWebSocketEndsWhenAReloadTakesItsWritersAccessAway(t *testing.T) {
 			if _, err := br.ReadByte(); err == nil {
 				t.Error("the caller's connection is still open")
 			}
-			s.until("the tunnel is settled", func() bool { return strings.Contains(s.proxy.Logs(), `"msg":"tunnel ended"`) })
+			s.logged(`"msg":"tunnel ended"`, 1)
 			for _, line := range []string{`"msg":"cut after a reload","code":"` + c.code + `"`, `"outcome":"unknown"`} {
 				if !strings.Contains(s.proxy.Logs(), line) {
 					t.Errorf("the log has not %s", line)

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,10 +85,26 @@ func TestAReloadSignalDuringADrainDoesNotEndTheProxy(t *testing.T) {
 	}
 }
 
-// metricIs checks one series.
+// metricIs checks one series. What is counted behind an answer may come a moment after it.
 func (s *stage) metricIs(series string, want float64) {
 	s.Helper()
-	if got, err := s.control.Metric(s.soon(), series); err != nil || got != want {
-		s.Errorf("%s is %v, %v, want %v", series, got, err, want)
-	}
+	s.until(fmt.Sprintf("%s is %v", series, want), func() bool {
+		got, err := s.control.Metric(s.soon(), series)
+		if err != nil || got > want {
+			s.Fatalf("%s is %v, %v, want %v", series, got, err, want)
+		}
+		return got == want
+	})
+}
+
+// logged waits until the proxy's log, which comes through a pipe, has a text so many times.
+func (s *stage) logged(text string, times int) {
+	s.Helper()
+	s.until(fmt.Sprintf("the log says %s", text), func() bool {
+		n := strings.Count(s.proxy.Logs(), text)
+		if n > times {
+			s.Fatalf("the log says %s %d times, want %d", text, n, times)
+		}
+		return n == times
+	})
 }

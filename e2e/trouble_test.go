@@ -93,9 +93,7 @@ func TestAFullDiskIsRefusedInTimeAndHealsByItself(t *testing.T) {
 	tr.begin("free", "1000000")
 	s.until("/readyz is red", func() bool { return s.ready() == 503 })
 	s.closedForWrites(l, old)
-	if !strings.Contains(s.proxy.Logs(), "1000000 bytes") {
-		t.Error("the log does not say how little is free")
-	}
+	s.until("the log says how little is free", func() bool { return strings.Contains(s.proxy.Logs(), "1000000 bytes") })
 	tr.end("free")
 	s.until("/readyz is green", func() bool { return s.ready() == 200 })
 	s.floorsHold(l, old) // without a restart

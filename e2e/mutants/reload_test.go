@@ -49,6 +49,6 @@ func wholeReloadMutants() []mutant {
 		{name: "a reload looks at nothing that is under way", edits: recheck, pkg: "e2e", test: "TestAWebSocketEndsWhenAReloadTakesItsWritersAccessAway", whole: true},
 		{name: "authorities are exchanged after what is under way was looked at",
 			edits: append(one("cmd/fenceproxy/reload.go", "\td.senders = pool\n", "\td.senders = pool\n\td.proxy.Recheck()\n\ttime.Sleep(200 * time.Millisecond)\n"), recheck...),
-			pkg: "e2e", test: "TestAWebSocketEndsWhenAReloadTakesItsWritersAccessAway", whole: true},
+			pkg:   "e2e", test: "TestAWebSocketEndsWhenAReloadTakesItsWritersAccessAway", whole: true},
 	}
 }

@@ -31,7 +31,7 @@ const (
 	unitLimit  = "10s"
 	wholeLimit = "20s"
 	// runLimit bounds the build as well.
-	runLimit = 3 * time.Minute
+	runLimit = 6 * time.Minute
 )
 
 // TestTheSuiteCatchesEveryMutant builds a package's tests once per mutant, and for those of the whole program the program

@@ -141,11 +141,14 @@ func TestAnUploadOverHTTP2IsCutAtTheTakeover(t *testing.T) {
 			want(t, c.send(c.request("j", "1", nil)), 200, "forwarded", "", "applied")
 			<-u.arrived
 			read, feed := io.Pipe()
-			a := c.start(c.onOneConnection(c.request("j", "1", read)))
+			r := c.onOneConnection(c.request("j", "1", read))
+			r.Header.Set("Expect", "100-continue") // so that nothing is written before the body is received
+			c.client.Transport.(*http.Transport).ExpectContinueTimeout = time.Hour
+			a := c.start(r)
 			if _, err := feed.Write(make([]byte, 5000)); err != nil {
 				t.Fatal(err)
 			}
-			outcome := ""
+			outcome := "not-sent"
 			if buffer == 10 {
 				<-u.arrived // it is streaming
 				outcome = "unknown"

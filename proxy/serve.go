@@ -126,6 +126,7 @@ func (ex *exchange) admit() (body []byte, whole bool, refused *answer) {
 		}
 		if body, whole, err = ex.receive(); err != nil {
 			if errors.Is(ex.stopped(), errOvertaken) {
+				ex.outcome = tokens.NotSent // its caller can not know that its write was not admitted yet
 				return nil, false, ex.judged(authority.Overtaken(at))
 			}
 			return nil, false, brokenBody(ex, err)

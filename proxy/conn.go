@@ -27,6 +27,9 @@ type gateConn struct {
 	// nil without TLS. tls.Conn may report 0 bytes though part of a record went
 	// out.
 	records *atomic.Int64
+	// total counts what was written without TLS, end is what written returned behind the
+	// last bytes of a request.
+	total, end atomic.Int64
 	// bounded tells that a write deadline is set. Writes do not overlap.
 	bounded bool
 	// attended tells that somebody reads whenever nothing that came is left over, as
@@ -69,7 +72,7 @@ func (c *gateConn) Write(b []byte) (int, error) {
 	if s == nil {
 		return 0, errVetoed
 	}
-	if served && !s.begun() && (!c.attentive() || !quiet(c.tcp)) {
+	if served && !s.begun() && (!c.attentive() || !quiet(c.tcp) || c.attended && !c.delivered()) {
 		return 0, errNotQuiet
 	}
 	if err := c.bound(s.Stall); err != nil {
@@ -85,15 +88,39 @@ func (c *gateConn) Write(b []byte) (int, error) {
 		// reply. Until then it would cut a write that may just be done.
 		s.Watcher.SentWhole()
 	}
-	if c.records == nil {
-		n, err := c.Conn.Write(b)
-		s.wrote(n > 0)
-		return n, err
-	}
-	before := c.records.Load()
+	return c.touch(s, b)
+}
+
+// touch writes bytes of s that were let through.
+func (c *gateConn) touch(s *Send, b []byte) (int, error) {
+	before := c.written()
 	n, err := c.Conn.Write(b)
-	s.wrote(c.records.Load() > before)
+	if c.records == nil {
+		c.total.Add(int64(n))
+	}
+	after := c.written()
+	c.end.Store(after)
+	s.wrote(after > before)
 	return n, err
+}
+
+// written is how much was written, in bytes, below TLS where there is that.
+func (c *gateConn) written() int64 {
+	if c.records == nil {
+		return c.total.Load()
+	}
+	return c.records.Load()
+}
+
+// delivered reports whether nothing of a request can follow that the upstream's kernel has not
+// taken: what lies in ours would reach an upstream that reads on, after whatever is sent on
+// another connection meanwhile. What came behind the request, frames of HTTP/2, does not count.
+func (c *gateConn) delivered() bool {
+	left, _, known, err := unread(c.tcp)
+	if err != nil || !known {
+		return true // it was closed, and with that reset; or nobody can look
+	}
+	return int64(left) <= c.written()-c.end.Load()
 }
 
 // Read implements net.Conn.

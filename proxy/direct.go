@@ -132,7 +132,7 @@ func (d *directSender) send(ctx context.Context, req *http.Request, s *Send) (*h
 }
 
 // exchange writes the request and reads the reply's head. whole tells that the request
-// was written to its end, else the connection is of no more use.
+// was written to its end and arrived, else the connection is of no more use.
 func (c *directConn) exchange(req *http.Request, s *Send, out []byte) (res *http.Response, whole bool, err error) {
 	large := len(out) > inlineSize
 	// The first byte is written before anything is read: what came while the connection
@@ -155,7 +155,7 @@ func (c *directConn) exchange(req *http.Request, s *Send, out []byte) (res *http
 	}
 	if !large {
 		res, err = c.readHead(req, s)
-		return res, true, err
+		return res, err == nil && s.Arrived(), err
 	}
 	// The rest of a large request is written beside reading, since the upstream may
 	// answer before it has taken all of it.
@@ -168,7 +168,7 @@ func (c *directConn) exchange(req *http.Request, s *Send, out []byte) (res *http
 	}
 	select {
 	case failed := <-written:
-		return res, failed == nil, nil
+		return res, failed == nil && s.Arrived(), nil
 	default:
 		return res, false, nil
 	}

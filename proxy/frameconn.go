@@ -74,6 +74,9 @@ func (c *frameConn) writeControl(b []byte) error {
 	if err := c.bound(controlTime); err != nil {
 		return err
 	}
+	if c.records == nil {
+		c.total.Add(int64(len(b))) // before the write, or it counts as the request's
+	}
 	_, err := c.Conn.Write(b)
 	return err
 }
@@ -87,7 +90,7 @@ func (c *frameConn) writeRequest(b []byte, r run) error {
 	}
 	if c.begin(s, r.stream) {
 		c.sent = 0
-		if served && !s.begun() && (c.left() || !quiet(c.tcp)) {
+		if served && !s.begun() && (c.left() || !quiet(c.tcp) || !c.delivered()) {
 			return errNotQuiet
 		}
 	}
@@ -104,35 +107,24 @@ func (c *frameConn) writeRequest(b []byte, r run) error {
 			}
 			b = b[n:]
 		}
-		if err := s.permit(c.gateConn); err != nil {
+		if err := s.permit(c.gateConn, len(b)); err != nil {
 			return err
 		}
 		c.markWhole()
 		// Before the write: once the kernel has the last byte the upstream may
 		// act on it.
 		s.Watcher.SentWhole()
-		return c.touch(s, b)
+		_, err := c.touch(s, b)
+		return err
 	}
 	return c.writePiece(s, b)
 }
 
 func (c *frameConn) writePiece(s *Send, b []byte) error {
-	if err := s.permit(c.gateConn); err != nil {
+	if err := s.permit(c.gateConn, len(b)); err != nil {
 		return err
 	}
-	return c.touch(s, b)
-}
-
-// touch writes bytes of s that were let through.
-func (c *frameConn) touch(s *Send, b []byte) error {
-	if c.records == nil {
-		n, err := c.Conn.Write(b)
-		s.wrote(n > 0)
-		return err
-	}
-	before := c.records.Load()
-	_, err := c.Conn.Write(b)
-	s.wrote(c.records.Load() > before)
+	_, err := c.touch(s, b)
 	return err
 }
 

@@ -34,8 +34,9 @@ func (ex *exchange) reply(res *http.Response) {
 	}
 	defer func() { _ = res.Body.Close() }() // read to its end, or given up
 	// A request counts as sent whole before its last write. If that stands still the
-	// upstream has answered early, and could be sent the rest after its successor.
-	sentWhole := ex.headCame() && ex.send.Rests(lastWriteTime)
+	// upstream has answered early, and could be sent the rest after its successor. So it has
+	// if our kernel still holds a part.
+	sentWhole := ex.headCame() && ex.send.Rests(lastWriteTime) && ex.send.Arrived()
 	ex.seal()
 	var floor tokens.Generation
 	var kept *captured

@@ -184,6 +184,15 @@ func (s *Send) Rests(d time.Duration) bool {
 	}
 }
 
+// Arrived reports whether the upstream's kernel has all that was written of the request, which it
+// has if the upstream has read it. What fits lastSize leaves with its head and is not asked for.
+func (s *Send) Arrived() bool {
+	s.mu.Lock()
+	c, n := s.conn, s.whole.total
+	s.mu.Unlock()
+	return c == nil || n <= lastSize || c.delivered()
+}
+
 // Done tells that the exchange is over; its connection may carry other requests.
 func (s *Send) Done() {
 	s.mu.Lock()
@@ -222,10 +231,14 @@ func (s *Send) pass(c *gateConn, n int) (last bool, _ error) {
 }
 
 // permit is pass for a connection that knows by itself which bytes are the last.
-func (s *Send) permit(c *gateConn) error {
+func (s *Send) permit(c *gateConn, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.permitted(c)
+	if err := s.permitted(c); err != nil {
+		return err
+	}
+	s.whole.total += int64(n)
+	return nil
 }
 
 func (s *Send) permitted(c *gateConn) error {

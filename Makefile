@@ -28,7 +28,7 @@ build: ## build ./fenceproxy
 test: fmt vet peers ## format, vet, and all tests with the race detector
 	$(GO) test -race -count=1 -timeout 20m ./...
 
-peers: ## install and build the programs of others that e2e/peers tests with; FENCEPROXY_PEERS=none does without
+peers: ## install and build the programs of others that tests use; FENCEPROXY_PEERS=none does without
 	.ci/peers
 
 fmt: ## fail if a file is not as gofmt writes it

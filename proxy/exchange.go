@@ -276,6 +276,14 @@ func (ex *exchange) headCame() (sentWhole bool) {
 	return ex.sent
 }
 
+// sentWhole reports whether the request was written to its end, and was not broken off.
+func (ex *exchange) sentWhole() bool {
+	ex.mu.Lock()
+	sent := ex.sent && ex.cause == nil
+	ex.mu.Unlock()
+	return sent && ex.send.Rests(0)
+}
+
 // Informational implements Watcher: 1xx replies are passed on (RFC 9110, section 15.2).
 // It runs in a goroutine of the transport while the handler waits for the final head.
 func (ex *exchange) Informational(code int, header textproto.MIMEHeader) error {

@@ -147,7 +147,11 @@ func (ex *exchange) settleCall(res *http.Response, o tokens.Outcome) tokens.Gene
 		s.BodyDigest = tokens.BodyNeverKnown
 	}
 	ex.record(s)
-	floor := ex.settle(o)
+	settle := ex.settle
+	if !whole {
+		settle = ex.settleClosed
+	}
+	floor := settle(o)
 	ex.noteOvertaken()
 	ex.span.SetWouldRefuse(ex.would)
 	ex.span.SetFence(ex.fence.jobID, uint64(ex.fence.generation), uint64(floor), wire.DecisionForwarded, "", o.String())

@@ -35,8 +35,8 @@ func (ex *exchange) reply(res *http.Response) {
 	defer func() { _ = res.Body.Close() }() // read to its end, or given up
 	// A request counts as sent whole before its last write. If that stands still the
 	// upstream has answered early, and could be sent the rest after its successor. So it has
-	// if our kernel still holds a part.
-	sentWhole := ex.headCame() && ex.send.Rests(lastWriteTime) && ex.send.Arrived()
+	// if our kernel still holds a part, and if the request was broken off.
+	sentWhole := ex.headCame() && ex.send.Rests(lastWriteTime) && ex.send.Arrived() && ex.stopped() == nil
 	ex.seal()
 	var floor tokens.Generation
 	var kept *captured
@@ -141,6 +141,7 @@ func (ex *exchange) announce(h, trailer http.Header) map[string]bool {
 // settleEarly ends an attempt whose reply came before its request had been sent whole.
 func (ex *exchange) settleEarly(o tokens.Outcome) {
 	ex.endUpload()
+	sentWhole := ex.sentWhole()
 	ex.send.Abort()
 	ex.send.Quiesce()
 	if ex.keyed() {
@@ -151,7 +152,11 @@ func (ex *exchange) settleEarly(o tokens.Outcome) {
 		}
 		ex.record(s)
 	}
-	ex.settle(o)
+	if sentWhole {
+		ex.settle(o)
+	} else {
+		ex.settleClosed(o)
+	}
 	if ex.broken() && ex.complete && ex.rc.Flush() == nil {
 		// The caller is still sending: it must find the reply, not a reset.
 		if ex.r.ProtoMajor == 1 {

@@ -283,9 +283,7 @@ func (ex *exchange) settle(o tokens.Outcome) tokens.Generation {
 	return ex.p.authority.Settle(&ex.attempt, o)
 }
 
-// settleGone ends an attempt of which no reply came. Its connection is closed; if
-// anything of it may have reached the upstream, it counts as under way for the route's
-// linger more, because an upstream may go on working on it.
+// settleGone ends an attempt of which no reply came. Its connection is closed.
 func (ex *exchange) settleGone() {
 	ex.send.Abort()
 	ex.send.Quiesce()
@@ -300,16 +298,26 @@ func (ex *exchange) settleGone() {
 		return
 	}
 	ex.record(tokens.Settlement{Outcome: tokens.OutcomeUnknown})
+	ex.settleClosed(tokens.OutcomeUnknown)
+}
+
+// settleClosed ends an attempt whose connection had to be closed after something of it was
+// sent. It counts as under way for the route's linger more, because an upstream may go on
+// working on it: also one that has answered, if it had not got all of the request. It
+// returns the job's floor now.
+func (ex *exchange) settleClosed(o tokens.Outcome) tokens.Generation {
 	if ex.rt.Linger == 0 {
-		ex.settle(tokens.OutcomeUnknown)
-		return
+		return ex.settle(o)
 	}
 	ex.admitted = false
-	ex.outcome = tokens.OutcomeUnknown
-	ex.rt.metrics.Outcome(telemetry.Unknown)
-	ex.p.log.Warn("outcome unknown", ex.attrs("linger_ms", ex.rt.Linger.Milliseconds())...)
+	ex.outcome = o
+	ex.rt.metrics.Outcome(counted(o))
+	if o == tokens.OutcomeUnknown {
+		ex.p.log.Warn("outcome unknown", ex.attrs("linger_ms", ex.rt.Linger.Milliseconds())...)
+	}
 	authority, at := ex.p.authority, &ex.attempt
-	time.AfterFunc(ex.rt.Linger, func() { authority.Settle(at, tokens.OutcomeUnknown) })
+	time.AfterFunc(ex.rt.Linger, func() { authority.Settle(at, o) })
+	return authority.Floor(at.Job)
 }
 
 // settleLost settles what a panic left behind.

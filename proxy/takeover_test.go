@@ -341,14 +341,18 @@ func TestAWriteIsNeverSentTwiceByTheTransport(t *testing.T) {
 
 func TestAnIdleConnectionThatTheUpstreamClosedCostsNoWrite(t *testing.T) {
 	eachSender(t, func(t *testing.T, sender func(*Route)) {
-		u := newUpstream(t, nil)
-		f := newFixture(t, u.URL, sender)
-		for range 20 {
-			want(t, f.post("j", "1"), 200, "forwarded", "", "applied")
-			u.CloseClientConnections()
-		}
-		if u.count() != 20 {
-			t.Errorf("upstream saw %d writes, want 20", u.count())
+		for name, buffer := range map[string]int64{"in memory": 1 << 20, "streamed": 1} {
+			t.Run(name, func(t *testing.T) {
+				u := newUpstream(t, nil)
+				f := newFixture(t, u.URL, sender, func(r *Route) { r.BodyBuffer = buffer })
+				for range 20 {
+					want(t, f.post("j", "1"), 200, "forwarded", "", "applied")
+					u.CloseClientConnections()
+				}
+				if u.count() != 20 {
+					t.Errorf("upstream saw %d writes, want 20", u.count())
+				}
+			})
 		}
 	})
 }

@@ -121,7 +121,7 @@ func (t *transportSender) Send(req *http.Request, s *Send) (*http.Response, erro
 	}
 	ctx := httptrace.WithClientTrace(req.Context(), trace)
 	req = req.WithContext(ctx)
-	streamed := req.Body != nil
+	body := req.Body
 	if req.TransferEncoding != nil {
 		req.Body = http.NoBody // else the transport forgets that it is to be announced
 	}
@@ -130,6 +130,11 @@ func (t *transportSender) Send(req *http.Request, s *Send) (*http.Response, erro
 			// A reader of its own for each try: the last one's may still be
 			// in use by a goroutine of the transport.
 			req.Body = &memory{s: s, r: bytes.NewReader(s.Body)}
+		}
+		var u *upload
+		if body != nil {
+			u = &upload{body: body, s: s}
+			req.Body = u
 		}
 		res, err := t.transport.RoundTrip(req)
 		if err == nil && s.Touched() {
@@ -140,11 +145,18 @@ func (t *transportSender) Send(req *http.Request, s *Send) (*http.Response, erro
 			s.drop()
 			err = errors.Join(errNotQuiet, res.Body.Close())
 		}
+		u.stop()
 		// A request of which no byte was taken has not been sent, however it
 		// failed. Only a connection that had been idle is worth another try.
-		again := reused && try < freshTries && !s.Touched() && ctx.Err() == nil && !streamed
+		again := reused && try < freshTries && !s.Touched() && ctx.Err() == nil && !u.used()
 		if !again {
+			if body != nil {
+				_ = body.Close() // nobody reads it any more
+			}
 			return nil, err
+		}
+		if try == freshTries-1 {
+			t.transport.CloseIdleConnections() // the last try is to dial
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 type upload struct {
 	body io.ReadCloser
 	s    *Send
-	conn *http2Conn
+	conn *http2Conn // nil over HTTP/1
 	// memory tells that the body is in memory: a buffer that is used again once the
 	// upload was stopped.
 	memory bool
@@ -66,7 +66,7 @@ func (u *upload) Read(p []byte) (int, error) {
 // watch bounds the time until the next piece is asked for.
 func (u *upload) watch() {
 	switch {
-	case u.s.Window == 0:
+	case u.s.Window == 0 || u.conn == nil: // over HTTP/1 the deadline of a write bounds it
 	case u.timer == nil:
 		u.timer = time.AfterFunc(u.s.Window, u.expire)
 	default:

@@ -44,7 +44,7 @@ func doorMutants() []mutant {
 			edits: one("control/control.go", "s.boundBody, s.boundAnswer, s.sameOrigin,", "s.boundAnswer, s.sameOrigin, s.boundBody,"), pkg: "control", test: "TestABodyThatNeverEndsIsGivenUpBehindARefusalToo"},
 		{name: "a caller that reads no answers is kept",
 			edits: one("control/control.go", "s.boundAnswer, ", ""), pkg: "control", test: "TestACallerThatReadsNoAnswersIsGivenUp"},
-		{name: "net/http refuses in its own words",
+		{name: "the server refuses in its own words",
 			edits: one(unread, "c.refusal == nil || c.serving.Load()", "c.refusal != nil || c.serving.Load()"), pkg: "internal/listen", test: "TestEveryRefusalOfHTTP1IsInOurWords"},
 		{name: "a later request that begins badly is passed over in silence",
 			edits: one(unheard, "case c.refusal != nil && !c.serving.Load():", "case c.refusal == nil && !c.serving.Load():"), pkg: "internal/listen", test: "TestEveryRefusalOfHTTP1IsInOurWords"},
@@ -52,6 +52,8 @@ func doorMutants() []mutant {
 			edits: one(unread, "\tif c.refused {\n\t\treturn false\n", "\tif c.refusal == nil {\n\t\treturn true\n"), pkg: "internal/listen", test: "TestEveryRefusalOfHTTP1IsInOurWords"},
 		{name: "a fault behind a request ends it",
 			edits: one(unheard, "case len(p) == 1 && c.refusal != nil:", "case len(p) == 0:"), pkg: "internal/listen", test: "TestAFaultBehindARequestDoesNotEndIt"},
+		{name: "who is still sending gets a reset for a refusal",
+			edits: one(unread, "\t\tPart(c.Conn, nil)\n", "\t\t_ = c.Conn.Close()\n"), pkg: "internal/listen", test: "TestWhoIsStillSendingReadsItsRefusalAndNoReset"},
 		{name: "slow bodies take all memory",
 			edits: one("proxy/body.go", "> ex.p.mostKept {", "> ex.p.mostKept && more < 0 {"), pkg: "proxy", test: "TestSlowBodiesKeepABoundedMemoryAndOthersAreStreamed"},
 	}

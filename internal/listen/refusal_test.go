@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fenceproxy/fenceproxy/internal/framing"
 )
@@ -196,13 +197,13 @@ func FuzzWhatNetHTTPRefusesIsRefusedInOurWords(f *testing.F) {
 }
 
 func TestAFaultBehindARequestDoesNotEndIt(t *testing.T) {
-	serving, over := make(chan struct{}), make(chan struct{})
+	serving := make(chan struct{})
 	p := serveIn(t, func(w http.ResponseWriter, r *http.Request) {
 		close(serving)
 		select {
-		case <-over: // all has been said
 		case <-r.Context().Done():
 			t.Error("the request was ended")
+		case <-time.After(100 * time.Millisecond): // long enough for a broken one to show
 		}
 		answering(w, r)
 	})
@@ -213,7 +214,6 @@ func TestAFaultBehindARequestDoesNotEndIt(t *testing.T) {
 		<-serving
 		_, _ = io.WriteString(c, "\r") // the look ahead finds it
 		_ = c.CloseWrite()
-		close(over)
 	}()
 	br := bufio.NewReader(c)
 	for k, by := range []string{byHandler, byRefusal} {
@@ -224,6 +224,17 @@ func TestAFaultBehindARequestDoesNotEndIt(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body)
 		if res.Header.Get("X-By") != by {
 			t.Errorf("answer %d is %v", k, res.Header)
+		}
+	}
+}
+
+func TestWhoIsStillSendingReadsItsRefusalAndNoReset(t *testing.T) {
+	for name, secure := range map[string]bool{"a target that is none": false, "HTTP on a TLS port": true} {
+		s := stood(t, secure, Options{Refusal: inWords})
+		c := s.dial()
+		_, _ = io.WriteString(c, "POST /%zz HTTP/1.1\r\nHost: h\r\nContent-Length: 30000\r\n\r\n"+strings.Repeat("x", 30_000)) // the answer tells
+		if b, err := io.ReadAll(c); err != nil || !strings.Contains(string(b), byRefusal) {
+			t.Errorf("%s: got %q, %v", name, b, err)
 		}
 	}
 }

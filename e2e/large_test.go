@@ -19,7 +19,7 @@ import (
 func largeBody(t *testing.T) (size int64, limit time.Duration) {
 	t.Helper()
 	if os.Getenv("FENCEPROXY_SOAK_UPLOAD_GIB") == "" {
-		return 256 << 20, patience * 8
+		return 256 << 20, patience * 20
 	}
 	return int64(fromEnv(t, "FENCEPROXY_SOAK_UPLOAD_GIB", 5)) << 30, 15 * time.Minute
 }
@@ -110,7 +110,7 @@ func TestASlowReaderHoldsItsUpstreamBack(t *testing.T) {
 		}
 	})
 	s.flat("a reply that nobody reads", func() {
-		ctx, cancel := context.WithTimeout(t.Context(), patience*8)
+		ctx, cancel := context.WithTimeout(t.Context(), patience*20)
 		defer cancel()
 		n, err := s.download(ctx, "GET", "/large", l, func(io.Reader) {
 			last := int64(-1)

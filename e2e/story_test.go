@@ -3,6 +3,8 @@ package e2e_test
 import (
 	"fmt"
 	"testing"
+
+	"github.com/fenceproxy/fenceproxy/e2e/daemon"
 )
 
 func TestAStaleWriteIsRefusedBeforeTheSuccessorsFirstWrite(t *testing.T) {
@@ -56,7 +58,7 @@ func TestAnExpiredLeaseThatNobodyTookStillWrites(t *testing.T) {
 	a := s.claim("job", "A", brief)
 	s.outlive(brief)
 	s.forwarded(s.send(write(a, "a", "")), 200, "applied")
-	r := s.reply(s.control.Renew(s.soon(), a, nil))
+	r := s.reply(s.control.Renew(s.soon(), a, daemon.Fields{"ttl_ms": long.Milliseconds()}))
 	s.wantReply(r, 200, "")
 	if !r.Flag("lapsed") || r.Number("expires_in_ms") <= 0 {
 		t.Errorf("renewing a lease that ran out: %s", r.Raw)

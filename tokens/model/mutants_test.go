@@ -61,7 +61,7 @@ func TestSpinRefutesTheModelWithoutAnyOfItsSafeguards(t *testing.T) {
 			case s.fault == "":
 				t.Errorf("the model holds without it: %s states", s.states)
 			case s.fault != m.fault:
-				t.Errorf("noticed by %q, want %q\n%s", s.fault, m.fault, s.trail)
+				t.Errorf("noticed by %q, want %q\n%s", s.fault, m.fault, s.trail())
 			}
 		})
 	}

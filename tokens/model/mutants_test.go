@@ -38,7 +38,7 @@ var mutants = []struct {
 	{"CUT_IS_WAITED_FOR", "tokens/overtake.go", "cut = append(cut, at.Cutter)\n\t\t\t\tj.older++", quiet(), orderBroken},
 	{"CUT", "tokens/authority.go", "c.Cut()", quiet("PATIENT=1"), stuck},
 	{"WAKE", "tokens/attempt.go", "if j.older == 0 {\n\t\t\t\tj.wake()", quiet("PATIENT=1"), stuck},
-	{"SENT_WHOLE_BEFORE_THE_LAST_WRITE", "proxy/conn.go", "s.Watcher.SentWhole()\n\t}\n\tif c.records == nil {", quiet(), cutWhole},
+	{"SENT_WHOLE_BEFORE_THE_LAST_WRITE", "proxy/conn.go", "s.Watcher.SentWhole()\n\t}\n\treturn c.touch(s, b)", quiet(), cutWhole},
 	{"RESET", "proxy/conn.go", "if err := tcp.SetLinger(0); err != nil {", quiet(), workBroken},
 	{"ABORT", "proxy/serve.go", "ex.send.Abort()\n\tex.send.Quiesce()\n\tswitch {", quiet(), workBroken},
 	{"LINGER", "proxy/serve.go", "time.AfterFunc(ex.rt.Linger, func() { authority.Settle(at, o) })", quiet(), workBroken},

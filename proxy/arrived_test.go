@@ -91,3 +91,36 @@ func TestWhatTheKernelHoldsOfAnAnsweredWriteIsNotDeliveredAfterItsSuccessor(t *t
 		}
 	}
 }
+
+// What the kernel holds is dropped with the connection, so the upstream has a part of the request,
+// as if it had been cut.
+func TestAWriteThatWasAnsweredWhileTheKernelHeldAPartOfItLingers(t *testing.T) {
+	lc := net.ListenConfig{Control: tight}
+	ln, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			<-ended
+		}
+	}()
+	t.Cleanup(func() { close(ended); _ = ln.Close(); <-accepted })
+	f := newFixture(t, "http://"+ln.Addr().String(), func(r *Route) {
+		r.Sender.(*directSender).dialer.net.Control = roomy
+		r.Linger, r.TakeoverWait = time.Hour, 20*time.Millisecond
+	})
+	f.claim("j")
+	want(t, f.send(f.request("j", "1", strings.NewReader(strings.Repeat("x", 200<<10)))), 200, "forwarded", "", "applied")
+	f.takeOver("j")
+	want(t, f.post("j", "2"), 503, "refused", "takeover-pending", "")
+}

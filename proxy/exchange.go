@@ -276,12 +276,14 @@ func (ex *exchange) headCame() (sentWhole bool) {
 	return ex.sent
 }
 
-// sentWhole reports whether the request was written to its end, and was not broken off.
+// sentWhole reports whether the request was written to its end, was not broken off, and has
+// left our kernel, which drops what it holds when the connection is closed.
 func (ex *exchange) sentWhole() bool {
 	ex.mu.Lock()
-	sent := ex.sent && ex.cause == nil
+	sent := ex.sent
 	ex.mu.Unlock()
-	return sent && ex.send.Rests(0)
+	// Whether it was broken off is asked last: what breaks it off drops what is left.
+	return sent && ex.send.Rests(0) && ex.send.Arrived() && ex.stopped() == nil
 }
 
 // Informational implements Watcher: 1xx replies are passed on (RFC 9110, section 15.2).

@@ -134,7 +134,8 @@ func (ex *exchange) settleCall(res *http.Response, o tokens.Outcome) tokens.Gene
 	ex.mu.Lock()
 	whole := ex.sent
 	ex.mu.Unlock()
-	if !whole || !ex.send.Rests(lastWriteTime) || !ex.send.Arrived() {
+	whole = whole && ex.send.Rests(lastWriteTime) && ex.send.Arrived()
+	if !whole {
 		// The upstream has its mind made up while the caller is still sending, or while
 		// the last write stands still.
 		ex.endUpload()

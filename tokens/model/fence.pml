@@ -53,6 +53,8 @@
 #define DEAD_IS_UNKNOWN 18
 #define RECORD_BEFORE_SETTLING 19
 #define LIVE_BEFORE_THE_COMMIT 20
+#define ARRIVED 21
+#define LINGER_FOR_WHAT_IS_DROPPED 22
 #ifndef WITHOUT
 #define WITHOUT 0
 #endif
@@ -276,14 +278,15 @@ last: /* gateConn.Write of the last piece */
 			if
 			:: closed[w] && reply[w] == absent -> goto lost
 			:: closed[w] && reply[w] != absent -> goto early
-			:: !closed[w] -> put(w); whole[w] = true; working[w] = working[w] && reply[w] == absent
+			:: !closed[w] -> put(w); whole[w] = true
 			:: !closed[w] && reply[w] != absent -> goto early /* it stands still: Send.Rests */
 			fi
 		};
 		atomic {
 			if
-			:: reply[w] != absent -> skip
-			:: closed[w] -> goto lost
+			:: reply[w] != absent && !closed[w] && (!kernel[w] || without(ARRIVED)) -> skip
+			:: reply[w] != absent && (closed[w] || kernel[w] && !without(ARRIVED)) -> goto early /* Send.Arrived */
+			:: reply[w] == absent && closed[w] -> goto lost
 			:: !PATIENT -> goto lost /* the route's timeout */
 			fi;
 			/* exchange.reply */
@@ -297,7 +300,13 @@ last: /* gateConn.Write of the last piece */
 		atomic { op[w] == yes || op[w] == no -> settle(w); goto done };
 
 early: /* exchange.settleEarly */
-		atomic { abort(w); outcome[w] = reply[w]; if :: KEYED -> ask(w, record) :: else fi };
+		atomic {
+			/* exchange.sentWhole */
+			whole[w] = whole[w] && !closed[w] && (!kernel[w] || without(LINGER_FOR_WHAT_IS_DROPPED));
+			abort(w);
+			outcome[w] = reply[w];
+			if :: KEYED -> ask(w, record) :: else fi
+		};
 		goto end;
 
 lost: /* exchange.settleGone */

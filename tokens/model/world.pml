@@ -28,12 +28,12 @@ inline execute(w) {
 /* Its last word, if the request was written whole; else it may go on with what it has got. */
 inline answer(w, how) {
 	printf("write %d: the upstream answers, %e\n", w, how);
-	reply[w] = how; working[w] = !whole[w]
+	reply[w] = how; working[w] = !whole[w] || kernel[w]
 }
 
 #define CONNECTION(w) \
 	:: d_step { tocut[w] -> tocut[w] = false; abort(w) } \
-	:: d_step { kernel[w] -> kernel[w] = false; network[w] = true } \
+	:: d_step { kernel[w] -> kernel[w] = false; network[w] = true; working[w] = working[w] && !(whole[w] && reply[w] != absent) } \
 	:: d_step { network[w] -> begin(w) } \
 	:: d_step { network[w] && closed[w] -> printf("write %d: lost on its way\n", w); network[w] = false } \
 	:: d_step { working[w] && reply[w] == absent && !closed[w] -> execute(w); answer(w, applied) } \

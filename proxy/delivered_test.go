@@ -245,7 +245,11 @@ func TestARequestThatTheUpstreamHasLeavesItsConnectionToTheNext(t *testing.T) {
 		if !s.Arrived() {
 			t.Error("what is written of the next request counts for the one before")
 		}
+		eventually(t, "the upstream has that too", next.Arrived)
 		_ = c.abandon()
+		if !next.Arrived() {
+			t.Error("what had arrived when its connection was closed is lost")
+		}
 		<-all
 	})
 }
@@ -308,16 +312,16 @@ func TestFramesBehindARequestNeitherHideItNorCountForIt(t *testing.T) {
 	eachHolding(t, func(t *testing.T, c *gateConn, s *Send, _ net.Conn) {
 		f := newFrameConn(c)
 		behind := make([]byte, 2*unreadSize) // more than there is of the request
-		if c.records == nil {
-			c.Conn = looking{c.Conn, func() {
-				if s.Arrived() {
-					t.Error("a frame that is only being written hides the request")
-				}
-			}}
-		}
+		conn := c.Conn
+		c.Conn = looking{conn, func() {
+			if s.Arrived() {
+				t.Error("a frame that is only being written hides the request")
+			}
+		}}
 		if err := f.writeControl(behind); err != nil {
 			t.Fatal(err)
 		}
+		c.Conn = conn
 		if s.Arrived() {
 			t.Error("a frame behind the request hides it")
 		}
@@ -326,6 +330,9 @@ func TestFramesBehindARequestNeitherHideItNorCountForIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.end.Store(c.written() - int64(left)) // as if the rest were frames
+		if err := f.writeControl(behind[:1000]); err != nil {
+			t.Fatal(err)
+		}
 		if !s.Arrived() {
 			t.Error("a frame behind the request counts for it")
 		}
@@ -380,7 +387,7 @@ func TestAWriteThatArrivedDoesNotLingerBecauseItsConnectionEnds(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			w.Header().Set("Connection", "close")
 		})
-		f := newFixture(t, u.URL, sender, func(r *Route) { r.Linger, r.TakeoverWait = time.Hour, 20*time.Millisecond })
+		f := newFixture(t, u.URL, sender, func(r *Route) { r.Linger, r.TakeoverWait = time.Hour, 2*time.Second })
 		for i := range 20 {
 			job := fmt.Sprint("j", i)
 			f.claim(job)

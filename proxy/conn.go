@@ -28,7 +28,8 @@ type gateConn struct {
 	// out.
 	records *atomic.Int64
 	// total counts what was written without TLS, end is what written returned behind the
-	// last bytes of a request.
+	// last bytes of a request. Both are counted after the write: what is in the kernel may
+	// be more, never less.
 	total, end atomic.Int64
 	// bounded tells that a write deadline is set. Writes do not overlap.
 	bounded bool
@@ -38,18 +39,27 @@ type gateConn struct {
 
 	mu      sync.Mutex
 	request *Send
-	served  bool // it carried another request before
+	begin   int64 // what written returned before it
+	served  bool  // it carried another request before
 	closed  bool
+	lost    *Send         // the request of which a part was not taken by our kernel, or dropped by it
 	reading bool          // a Read is under way
 	heard   chan struct{} // closed when one begins or none will, if somebody waits
 }
 
-// carry makes s the request whose bytes are written from now on.
+// carry makes s the request whose bytes are written from now on. A connection of which the
+// kernel still holds a part of the one before is closed: from here on nobody else would, and
+// that part would reach an upstream that reads on.
 func (c *gateConn) carry(s *Send) {
 	c.mu.Lock()
-	c.served = c.served || c.request != nil && c.request != s
-	c.request = s
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if c.request == s {
+		return
+	}
+	if c.served = c.served || c.request != nil; c.served && !c.arrived() {
+		_ = c.drop() // the next write says so
+	}
+	c.request, c.begin = s, c.written()
 }
 
 // release ends carrying s.
@@ -72,7 +82,7 @@ func (c *gateConn) Write(b []byte) (int, error) {
 	if s == nil {
 		return 0, errVetoed
 	}
-	if served && !s.begun() && (!c.attentive() || !quiet(c.tcp) || c.attended && !c.delivered()) {
+	if served && !s.begun() && (!c.attentive() || !quiet(c.tcp)) {
 		return 0, errNotQuiet
 	}
 	if err := c.bound(s.Stall); err != nil {
@@ -100,6 +110,11 @@ func (c *gateConn) touch(s *Send, b []byte) (int, error) {
 	}
 	after := c.written()
 	c.end.Store(after)
+	if err != nil {
+		c.mu.Lock()
+		c.lost = s
+		c.mu.Unlock()
+	}
 	s.wrote(after > before)
 	return n, err
 }
@@ -112,15 +127,27 @@ func (c *gateConn) written() int64 {
 	return c.records.Load()
 }
 
-// delivered reports whether nothing of a request can follow that the upstream's kernel has not
-// taken: what lies in ours would reach an upstream that reads on, after whatever is sent on
-// another connection meanwhile. What came behind the request, frames of HTTP/2, does not count.
+// delivered reports whether the upstream's kernel has the requests that were written: what lies
+// in ours would reach an upstream that reads on, after whatever is sent on another connection
+// meanwhile. What came behind a request, frames of HTTP/2, does not count.
 func (c *gateConn) delivered() bool {
+	behind := c.written() - c.end.Load() // before it looks: what is written meanwhile is not taken for acknowledged
 	left, _, known, err := unread(c.tcp)
-	if err != nil || !known {
-		return true // it was closed, and with that reset; or nobody can look
-	}
-	return int64(left) <= c.written()-c.end.Load()
+	return err == nil && (!known || int64(left) <= behind) // where nobody can look, the reply has to do
+}
+
+// arrived is delivered for the present request. One that fits lastSize leaves with its head, and
+// is not asked for: the question costs a system call. The lock is held.
+func (c *gateConn) arrived() bool {
+	return c.closed || c.written()-c.begin <= lastSize || c.delivered()
+}
+
+// has reports whether the upstream's kernel has all that was written of s. It has if another
+// request is carried, or carry would have closed the connection.
+func (c *gateConn) has(s *Send) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost != s && (c.request != s || c.arrived())
 }
 
 // Read implements net.Conn.
@@ -193,8 +220,7 @@ func (c *gateConn) bound(d time.Duration) error {
 func (c *gateConn) Close() error {
 	c.mu.Lock()
 	polite := c.request == nil && !c.closed
-	c.closed = true
-	c.wake()
+	c.closing()
 	c.mu.Unlock()
 	if polite {
 		_ = c.tcp.SetLinger(-1) // best effort: a reset is impolite, not wrong
@@ -245,16 +271,36 @@ func (c *gateConn) farewell() int {
 	return 1
 }
 
-// reset closes the connection at once if it still carries s. It closes the socket
-// itself, so it does not wait for a TLS connection that is being written.
+// reset closes the connection at once if it still carries s.
 func (c *gateConn) reset(s *Send) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.request == s {
-		c.closed = true
-		c.wake()
-		_ = c.tcp.Close() // the error says that it was closed already
+		_ = c.drop() // the error says that it was closed already
 	}
+}
+
+// abandon closes the connection at once, whatever it carries.
+func (c *gateConn) abandon() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.drop()
+}
+
+// drop closes the socket itself, so it does not wait for a TLS connection that is being
+// written. The kernel drops what it holds. The lock is held.
+func (c *gateConn) drop() error {
+	c.closing()
+	return c.tcp.Close()
+}
+
+// closing notes that the connection is closed now, and what is lost with it. The lock is held.
+func (c *gateConn) closing() {
+	if !c.arrived() {
+		c.lost = c.request
+	}
+	c.closed = true
+	c.wake()
 }
 
 // newGateConn wraps a dialled connection. SO_LINGER 0 is set for its whole life: if the

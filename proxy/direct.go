@@ -123,7 +123,7 @@ func (d *directSender) send(ctx context.Context, req *http.Request, s *Send) (*h
 		if err == nil {
 			return d.body(c, res, whole), nil
 		}
-		_ = c.tcp.Close() // the error that counts is err
+		_ = c.abandon() // the error that counts is err
 		// A connection that had been idle may have been closed at the other end.
 		if s.Touched() || !reused || try == freshTries || s.Vetoed() || ctx.Err() != nil {
 			return nil, err
@@ -132,7 +132,7 @@ func (d *directSender) send(ctx context.Context, req *http.Request, s *Send) (*h
 }
 
 // exchange writes the request and reads the reply's head. whole tells that the request
-// was written to its end and arrived, else the connection is of no more use.
+// was written to its end, else the connection is of no more use.
 func (c *directConn) exchange(req *http.Request, s *Send, out []byte) (res *http.Response, whole bool, err error) {
 	large := len(out) > inlineSize
 	// The first byte is written before anything is read: what came while the connection
@@ -155,7 +155,7 @@ func (c *directConn) exchange(req *http.Request, s *Send, out []byte) (res *http
 	}
 	if !large {
 		res, err = c.readHead(req, s)
-		return res, err == nil && s.Arrived(), err
+		return res, true, err
 	}
 	// The rest of a large request is written beside reading, since the upstream may
 	// answer before it has taken all of it.
@@ -163,12 +163,12 @@ func (c *directConn) exchange(req *http.Request, s *Send, out []byte) (res *http
 	go func() { written <- c.rest(s, out[firstSize:]) }()
 	res, err = c.readHead(req, s)
 	if err != nil {
-		_ = c.tcp.Close() // ends the write
+		_ = c.abandon() // ends the write
 		return nil, false, errors.Join(err, <-written)
 	}
 	select {
 	case failed := <-written:
-		return res, failed == nil && s.Arrived(), nil
+		return res, failed == nil, nil
 	default:
 		return res, false, nil
 	}
@@ -205,7 +205,7 @@ func (c *directConn) hurry(s *Send) {
 	if s.Touched() {
 		_ = c.tcp.SetReadDeadline(time.Now().Add(earlyTime)) // else the read fails at once
 	} else {
-		_ = c.tcp.Close() // nothing was sent, so nothing will be answered
+		_ = c.abandon() // nothing was sent, so nothing will be answered
 	}
 }
 

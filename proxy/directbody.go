@@ -86,5 +86,5 @@ func (b *directBodyReader) end(whole bool) error {
 		b.pool.idle.put(c)
 		return nil
 	}
-	return c.tcp.Close()
+	return c.abandon()
 }

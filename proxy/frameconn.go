@@ -74,10 +74,10 @@ func (c *frameConn) writeControl(b []byte) error {
 	if err := c.bound(controlTime); err != nil {
 		return err
 	}
+	n, err := c.Conn.Write(b)
 	if c.records == nil {
-		c.total.Add(int64(len(b))) // before the write, or it counts as the request's
+		c.total.Add(int64(n)) // not before: it would hide as much of the request
 	}
-	_, err := c.Conn.Write(b)
 	return err
 }
 
@@ -90,7 +90,7 @@ func (c *frameConn) writeRequest(b []byte, r run) error {
 	}
 	if c.begin(s, r.stream) {
 		c.sent = 0
-		if served && !s.begun() && (c.left() || !quiet(c.tcp) || !c.delivered()) {
+		if served && !s.begun() && (c.left() || !quiet(c.tcp)) {
 			return errNotQuiet
 		}
 	}
@@ -107,7 +107,7 @@ func (c *frameConn) writeRequest(b []byte, r run) error {
 			}
 			b = b[n:]
 		}
-		if err := s.permit(c.gateConn, len(b)); err != nil {
+		if err := s.permit(c.gateConn); err != nil {
 			return err
 		}
 		c.markWhole()
@@ -121,7 +121,7 @@ func (c *frameConn) writeRequest(b []byte, r run) error {
 }
 
 func (c *frameConn) writePiece(s *Send, b []byte) error {
-	if err := s.permit(c.gateConn, len(b)); err != nil {
+	if err := s.permit(c.gateConn); err != nil {
 		return err
 	}
 	_, err := c.touch(s, b)

@@ -80,7 +80,7 @@ func (r *http2Reply) Close() error {
 	}
 	c := r.conn
 	r.conn = nil
-	err := c.tcp.Close()
+	err := c.abandon()
 	// Else the client would wait for an upload that waits for its caller.
 	r.cancel()
 	return errors.Join(err, r.ReadCloser.Close())

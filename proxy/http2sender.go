@@ -100,10 +100,10 @@ func (h *http2Sender) connect(ctx context.Context) (*http2Conn, error) {
 	select {
 	case <-c.ready:
 	case <-ctx.Done():
-		return nil, errors.Join(fmt.Errorf("connect to upstream: %w", ctx.Err()), c.tcp.Close())
+		return nil, errors.Join(fmt.Errorf("connect to upstream: %w", ctx.Err()), c.abandon())
 	}
 	if !c.speaks() {
-		return nil, errors.Join(errNotHTTP2, c.tcp.Close())
+		return nil, errors.Join(errNotHTTP2, c.abandon())
 	}
 	return c, nil
 }
@@ -120,7 +120,7 @@ func (h *http2Sender) giveBack(c *http2Conn) {
 		h.idle.put(c)
 		return
 	}
-	_ = c.tcp.Close() // it is of no more use
+	_ = c.abandon() // it is of no more use
 }
 
 // lend returns a connection for one request, and whether it carried others before.
@@ -138,7 +138,7 @@ func (h *http2Sender) lend(ctx context.Context, try int) (c *http2Conn, reused b
 		if err = c.client.Reserve(); err == nil {
 			return c, ok, nil
 		}
-		_ = c.tcp.Close() // the upstream has closed it, or takes no more streams
+		_ = c.abandon() // the upstream has closed it, or takes no more streams
 		if !ok {
 			return nil, false, fmt.Errorf("reserve stream: %w", err)
 		}
@@ -168,7 +168,7 @@ func (h *http2Sender) Send(req *http.Request, s *Send) (*http.Response, error) {
 			if res, err = h.exchange(c, req, s, u); err == nil {
 				return res, nil
 			}
-			_ = c.tcp.Close() // the error that counts is err
+			_ = c.abandon() // the error that counts is err
 		}
 		// A connection that had been idle may have been closed at the other end.
 		again := reused && try < freshTries && !s.Touched() && !s.Vetoed() && req.Context().Err() == nil && !u.used()
@@ -194,7 +194,7 @@ func (h *http2Sender) exchange(c *http2Conn, req *http.Request, s *Send, u *uplo
 	// The client would wait for ever if the upstream has just forbidden streams.
 	patience := time.AfterFunc(dialTimeout, func() {
 		if !c.carries(s) {
-			_ = c.tcp.Close() // the round trip fails
+			_ = c.abandon() // the round trip fails
 		}
 	})
 	defer patience.Stop()

@@ -185,12 +185,12 @@ func (s *Send) Rests(d time.Duration) bool {
 }
 
 // Arrived reports whether the upstream's kernel has all that was written of the request, which it
-// has if the upstream has read it. What fits lastSize leaves with its head and is not asked for.
+// has if the upstream has read it. If the connection is closed, it tells whether it had then.
 func (s *Send) Arrived() bool {
 	s.mu.Lock()
-	c, n := s.conn, s.whole.total
+	c := s.conn
 	s.mu.Unlock()
-	return c == nil || n <= lastSize || c.delivered()
+	return c == nil || c.has(s)
 }
 
 // Done tells that the exchange is over; its connection may carry other requests.
@@ -231,14 +231,10 @@ func (s *Send) pass(c *gateConn, n int) (last bool, _ error) {
 }
 
 // permit is pass for a connection that knows by itself which bytes are the last.
-func (s *Send) permit(c *gateConn, n int) error {
+func (s *Send) permit(c *gateConn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.permitted(c); err != nil {
-		return err
-	}
-	s.whole.total += int64(n)
-	return nil
+	return s.permitted(c)
 }
 
 func (s *Send) permitted(c *gateConn) error {

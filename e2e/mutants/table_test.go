@@ -42,7 +42,7 @@ var (
 )
 
 func mutants() []mutant {
-	return slices.Concat(authorityMutants(), proxyMutants(), storeMutants(), keyMutants(), doorMutants(), reloadMutants())
+	return slices.Concat(authorityMutants(), proxyMutants(), storeMutants(), keyMutants(), doorMutants(), reloadMutants(), deliveryMutants())
 }
 
 func authorityMutants() []mutant {
@@ -98,7 +98,7 @@ func proxyMutants() []mutant {
 			edits: one("proxy/frameconn.go", "\t\tif err := s.permit(c.gateConn); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tc.markWhole()\n", "\t\tc.markWhole()\n"),
 			pkg:   "proxy", test: "TestTheGateAloneKeepsAVetoedRequestOffHTTP2"},
 		{name: "a request over HTTP/2 counts as sent whole after its last byte",
-			edits: one("proxy/frameconn.go", "\t\ts.Watcher.SentWhole()\n\t\treturn c.touch(s, b)\n", "\t\tdefer s.Watcher.SentWhole()\n\t\treturn c.touch(s, b)\n"),
+			edits: one("proxy/frameconn.go", "\t\ts.Watcher.SentWhole()\n", "\t\tdefer s.Watcher.SentWhole()\n"),
 			pkg:   "proxy", test: "TestTheLastByteIsWrittenAfterTheRequestCountsAsSentWhole"},
 		{name: "a refusal counts for another request on the connection",
 			edits: one("proxy/send.go", "s.refused = s.refused || s.conn == c", "s.refused = true"),

@@ -100,6 +100,9 @@ func (c *gateConn) touch(s *Send, b []byte) (int, error) {
 	}
 	after := c.written()
 	c.end.Store(after)
+	if err != nil {
+		s.fellShort()
+	}
 	s.wrote(after > before)
 	return n, err
 }

@@ -121,6 +121,9 @@ func (d *directSender) send(ctx context.Context, req *http.Request, s *Send) (*h
 		}
 		res, whole, err := c.exchange(req, s, out)
 		if err == nil {
+			if !whole {
+				s.fellShort() // before its connection is closed, which drops what is left
+			}
 			return d.body(c, res, whole), nil
 		}
 		_ = c.tcp.Close() // the error that counts is err

@@ -76,6 +76,7 @@ type Send struct {
 	aborted bool
 	writing bool // a write that passed has not returned
 	sent    bool // the kernel took a byte
+	short   bool // a write failed, or the reply came before the last one ended
 	refused bool // the upstream said that it has not processed it
 	over    bool
 	written chan struct{} // closed when writing ends, if somebody waits
@@ -188,9 +189,17 @@ func (s *Send) Rests(d time.Duration) bool {
 // has if the upstream has read it. What fits lastSize leaves with its head and is not asked for.
 func (s *Send) Arrived() bool {
 	s.mu.Lock()
-	c, n := s.conn, s.whole.total
+	c, n, short := s.conn, s.whole.total, s.short
 	s.mu.Unlock()
-	return c == nil || n <= lastSize || c.delivered()
+	return c == nil || !short && (n <= lastSize || c.delivered())
+}
+
+// fellShort notes that the request is not known to have been written to its end, and its
+// connection is of no more use.
+func (s *Send) fellShort() {
+	s.mu.Lock()
+	s.short = true
+	s.mu.Unlock()
 }
 
 // Done tells that the exchange is over; its connection may carry other requests.
@@ -210,7 +219,7 @@ func (s *Send) moveTo(c *gateConn) bool {
 	s.mu.Lock()
 	ok := s.conn == nil || !s.Once || !s.sent && !s.writing
 	if ok {
-		s.conn, s.refused = c, false
+		s.conn, s.refused, s.short = c, false, false
 	}
 	s.mu.Unlock()
 	// Also a connection that the request may not use carries it: so its Write

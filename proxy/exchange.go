@@ -276,16 +276,6 @@ func (ex *exchange) headCame() (sentWhole bool) {
 	return ex.sent
 }
 
-// sentWhole reports whether the request was written to its end, was not broken off, and has
-// left our kernel, which drops what it holds when the connection is closed.
-func (ex *exchange) sentWhole() bool {
-	ex.mu.Lock()
-	sent := ex.sent
-	ex.mu.Unlock()
-	// Whether it was broken off is asked last: what breaks it off drops what is left.
-	return sent && ex.send.Rests(0) && ex.send.Arrived() && ex.stopped() == nil
-}
-
 // Informational implements Watcher: 1xx replies are passed on (RFC 9110, section 15.2).
 // It runs in a goroutine of the transport while the handler waits for the final head.
 func (ex *exchange) Informational(code int, header textproto.MIMEHeader) error {

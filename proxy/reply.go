@@ -138,10 +138,10 @@ func (ex *exchange) announce(h, trailer http.Header) map[string]bool {
 	return announced
 }
 
-// settleEarly ends an attempt whose reply came before its request had been sent whole.
+// settleEarly ends an attempt whose reply came before its request had been sent whole. Whether
+// the upstream got the rest nobody can tell once the connection is closed.
 func (ex *exchange) settleEarly(o tokens.Outcome) {
 	ex.endUpload()
-	sentWhole := ex.sentWhole()
 	ex.send.Abort()
 	ex.send.Quiesce()
 	if ex.keyed() {
@@ -152,11 +152,7 @@ func (ex *exchange) settleEarly(o tokens.Outcome) {
 		}
 		ex.record(s)
 	}
-	if sentWhole {
-		ex.settle(o)
-	} else {
-		ex.settleClosed(o)
-	}
+	ex.settleClosed(o)
 	if ex.broken() && ex.complete && ex.rc.Flush() == nil {
 		// The caller is still sending: it must find the reply, not a reset.
 		if ex.r.ProtoMajor == 1 {

@@ -54,7 +54,6 @@
 #define RECORD_BEFORE_SETTLING 19
 #define LIVE_BEFORE_THE_COMMIT 20
 #define ARRIVED 21
-#define LINGER_FOR_WHAT_IS_DROPPED 22
 #ifndef WITHOUT
 #define WITHOUT 0
 #endif
@@ -301,8 +300,7 @@ last: /* gateConn.Write of the last piece */
 
 early: /* exchange.settleEarly */
 		atomic {
-			/* exchange.sentWhole */
-			whole[w] = whole[w] && !closed[w] && (!kernel[w] || without(LINGER_FOR_WHAT_IS_DROPPED));
+			whole[w] = false; /* for all that is known */
 			abort(w);
 			outcome[w] = reply[w];
 			if :: KEYED -> ask(w, record) :: else fi

@@ -45,7 +45,6 @@ var mutants = []struct {
 	{true, "LINGER", "proxy/serve.go", "time.AfterFunc(ex.rt.Linger, func() { authority.Settle(at, o) })", quiet(), workBroken},
 	{false, "LINGER_AFTER_AN_EARLY_REPLY", "proxy/reply.go", "ex.settleClosed(o)", quiet(), workBroken},
 	{false, "ARRIVED", "proxy/reply.go", "ex.send.Rests(lastWriteTime) && ex.send.Arrived() && ex.stopped() == nil", quiet(), workBroken},
-	{false, "LINGER_FOR_WHAT_IS_DROPPED", "proxy/exchange.go", "return sent && ex.send.Rests(0) && ex.send.Arrived() && ex.stopped() == nil", quiet(), workBroken},
 	{true, "LINGER_AFTER_A_RESTART", "tokens/attempt.go", "return time.Until(a.quietUntil)", bounds{"CLAIMS=0", "CRASHES=1", "FAULTS=0"}, workBroken},
 	{true, "COMMIT_BEFORE_THE_FLOOR_COUNTS", "tokens/authority.go", "d.Version, err = a.store.Commit(ctx, d.change(j.key))", quiet("GENERATIONS=2,2"), notDurable},
 	{false, "CLAIM_RAISES", "tokens/rules.go", "return r.raised(g, now, c.Trace), false, nil", bounds{"CLAIMS=1", "CRASHES=0", "FAULTS=0"}, promiseBroken},

@@ -20,11 +20,14 @@ type conn struct {
 	in *register
 	// idle is since when it is, in nanoseconds of the wall clock; 0 while it is not.
 	idle atomic.Int64
+
+	read, write deadline
 }
 
 // add counts a connection in. A new one is idle: it has asked for nothing yet.
 func (r *register) add(under net.Conn) *conn {
 	c := &conn{Conn: under, in: r}
+	c.read.set, c.write.set = under.SetReadDeadline, under.SetWriteDeadline
 	c.rest(true)
 	r.mu.Lock()
 	if r.all == nil {

@@ -1,16 +1,19 @@
 //go:build unix
 
-package proxy
+package socket
 
 import (
 	"net"
 	"syscall"
 )
 
-// quiet reports whether an unused connection is still open and has nothing to say. It
-// does not block. A write on a connection that the upstream has just closed would have
-// an unknown outcome for no reason.
-func quiet(c *net.TCPConn) bool {
+// Looks tells whether Quiet does look.
+const Looks = true
+
+// Quiet reports whether an unused connection is still open and has nothing to say. It does
+// not block. A write on a connection that the upstream has just closed would have an
+// unknown outcome for no reason.
+func Quiet(c *net.TCPConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return false
@@ -20,7 +23,7 @@ func quiet(c *net.TCPConn) bool {
 	// connection, and Read would wait for that one's lock.
 	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
-		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		_, err := peek(fd, b[:])
 		ok = err == syscall.EAGAIN || err == syscall.EWOULDBLOCK
 	})
 	return err == nil && ok

@@ -7,9 +7,6 @@ import (
 	"syscall"
 )
 
-// Looks tells whether Quiet does look.
-const Looks = true
-
 // Quiet reports whether an unused connection is still open and has nothing to say. It does
 // not block. A write on a connection that the upstream has just closed would have an
 // unknown outcome for no reason.

@@ -117,13 +117,14 @@ func (u *earlyUpstream) serve2(p *peer, call bool) {
 	u.whole <- whole
 }
 
-// A write that its upstream answers while our kernel holds the end of it is not settled before
-// that is gone, whoever sends it.
-func TestAnAnsweredWriteIsSettledWhenOurKernelHoldsNothingOfIt(t *testing.T) {
+// answeredEarly runs a test, with each way to an upstream, behind a write of job j that was answered
+// while our kernel held the end of it, and whose exchange is over.
+func answeredEarly(t *testing.T, linger time.Duration, test func(*testing.T, *fixture, *earlyUpstream)) {
+	t.Helper()
 	check := func(call bool) func(*testing.T, func(*Route)) {
 		return func(t *testing.T, sender func(*Route)) {
 			u := newEarlyUpstream(t, call)
-			f := newFixture(t, u.url, sender, roomySender)
+			f := newFixture(t, u.url, sender, roomySender, func(r *Route) { r.Linger = linger })
 			f.claim("j")
 			r := f.request("j", "1", strings.NewReader(strings.Repeat("x", unreadSize)))
 			if call {
@@ -147,18 +148,44 @@ func TestAnAnsweredWriteIsSettledWhenOurKernelHoldsNothingOfIt(t *testing.T) {
 				outcome = "" // it stands in the trailers
 			}
 			want(t, <-a, 200, "forwarded", "", outcome)
-			eventually(t, "it is settled", func() bool {
-				job, err := f.authority.Job(context.Background(), tokens.Job{ID: "j"})
-				return err == nil && job.InFlight == 0
+			eventually(t, "the exchange ends", func() bool {
+				return strings.Contains(f.scrape(), `fenceproxy_in_flight{route="default"} 0`)
 			})
-			close(u.goOn)
-			if <-u.whole {
-				t.Error("the upstream got the rest of a write that was settled")
-			}
+			test(t, f, u)
 		}
 	}
 	t.Run("a write", func(t *testing.T) { eachSender(t, check(false)) })
 	t.Run("a call", func(t *testing.T) { check(true)(t, overHTTP2) })
+}
+
+// underway is how many attempts of job j are not settled.
+func underway(t *testing.T, f *fixture) int {
+	t.Helper()
+	job, err := f.authority.Job(context.Background(), tokens.Job{ID: "j"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job.InFlight
+}
+
+func TestAnAnsweredWriteIsSettledWhenOurKernelHoldsNothingOfIt(t *testing.T) {
+	answeredEarly(t, 0, func(t *testing.T, f *fixture, u *earlyUpstream) {
+		if n := underway(t, f); n != 0 {
+			t.Errorf("%d attempts are under way", n)
+		}
+		close(u.goOn)
+		if <-u.whole {
+			t.Error("the upstream got the rest of a write that was settled")
+		}
+	})
+}
+
+func TestAnAnsweredWriteOfWhichOurKernelDroppedAPartLingers(t *testing.T) {
+	answeredEarly(t, time.Hour, func(t *testing.T, f *fixture, _ *earlyUpstream) {
+		if n := underway(t, f); n != 1 {
+			t.Errorf("%d attempts are under way, want the one that lingers", n)
+		}
+	})
 }
 
 // eachHolding runs a test, with and without TLS, with a connection of which our kernel holds a part of

@@ -227,16 +227,21 @@ func TestAnAddressThatTheStoreCanNotTakeCostsNoOutcome(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Location", "/"+strings.Repeat("<", 300<<10)) // six times as long in JSON
 		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "done")
 	})
-	f := newFixture(t, u.URL, keeping)
-	f.store.Decide = func(c tokens.Change) tokenstest.Mode {
-		for _, w := range c.Writes {
-			if b, err := tokens.EncodeWrite(w.Record); err != nil || len(b) > 1<<20 {
-				return tokenstest.Refuse
+	for name, most := range map[string]int64{"with its reply": 1 << 20, "of a reply that is too long": 1} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, u.URL, keeping, func(r *Route) { r.MaxReply = most })
+			f.store.Decide = func(c tokens.Change) tokenstest.Mode {
+				for _, w := range c.Writes {
+					if b, err := tokens.EncodeWrite(w.Record); err != nil || len(b) > 1<<20 {
+						return tokenstest.Refuse
+					}
+				}
+				return tokenstest.Healthy
 			}
-		}
-		return tokenstest.Healthy
+			want(t, f.send(f.keyed("j", "1", "k", "x")), 201, "forwarded", "", "applied")
+			want(t, f.send(f.keyed("j", "1", "k", "x")), 409, "refused", "already-applied", "")
+		})
 	}
-	want(t, f.send(f.keyed("j", "1", "k", "x")), 201, "forwarded", "", "applied")
-	want(t, f.send(f.keyed("j", "1", "k", "x")), 409, "refused", "already-applied", "")
 }

@@ -221,17 +221,20 @@ func TestAControlCallForAJobThatNobodyKnowsLeavesNothingBehind(t *testing.T) {
 	p.admit(7)
 	ctx := t.Context()
 	for i := range 100 {
-		job := tokens.Job{ID: fmt.Sprintf("made-up-%d", i)}
-		ref := tokens.LeaseRef{Job: job, Owner: "o", Generation: 1, LeaseID: "l"}
-		_, err := p.Renew(ctx, ref, 0)
+		// A job for each call: one that forgets would make up for one that does not.
+		job := func(call string) tokens.Job { return tokens.Job{ID: fmt.Sprint(call, i)} }
+		ref := func(call string) tokens.LeaseRef {
+			return tokens.LeaseRef{Job: job(call), Owner: "o", Generation: 1, LeaseID: "l"}
+		}
+		_, err := p.Renew(ctx, ref("renew"), 0)
 		wantErr(t, err, tokens.ErrLeaseLost)
-		_, err = p.Release(ctx, ref, 0, "")
+		_, err = p.Release(ctx, ref("release"), 0, "")
 		wantErr(t, err, tokens.ErrLeaseLost)
-		_, err = p.Revoke(ctx, job, 0, "")
+		_, err = p.Revoke(ctx, job("revoke"), 0, "")
 		wantErr(t, err, tokens.ErrJobNotFound)
-		_, err = p.Reopen(ctx, job)
+		_, err = p.Reopen(ctx, job("reopen"))
 		wantErr(t, err, tokens.ErrJobNotFound)
-		_, err = p.Resolve(ctx, job, "k", tokens.VerdictApplied, 1)
+		_, err = p.Resolve(ctx, job("resolve"), "k", tokens.VerdictApplied, 1)
 		wantErr(t, err, tokens.ErrWriteNotFound)
 	}
 	for i := range 100 {

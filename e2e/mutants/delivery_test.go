@@ -63,6 +63,8 @@ func deliveryMutants() []mutant {
 			edits: one(reply, "\t\t\t\tbuf = ex.leave(buf)\n", ""), pkg: "proxy", test: still},
 		{name: "the buffer of a call is used again while a server still writes from it",
 			edits: one(call, "gone, buf = time.Now(), ex.leave(buf)", "gone = time.Now()"), pkg: "proxy", test: still},
+		{name: "an address that the store can not take is tried again without its reply",
+			edits: one(keyedProxy, "s.Reply, s.Location = nil, \"\"", "s.Reply = nil"), pkg: "proxy", test: "TestAnAddressThatTheStoreCanNotTakeCostsNoOutcome"},
 		{name: "an address that the store can not take costs the outcome",
 			edits: one(keyedProxy, "(s.Reply != nil || s.Location != \"\")", "s.Reply != nil"), pkg: "proxy", test: "TestAnAddressThatTheStoreCanNotTakeCostsNoOutcome"},
 		{name: "a control call for a made-up job stays in memory",

@@ -3,6 +3,7 @@
 package socket
 
 import (
+	"errors"
 	"net"
 	"syscall"
 )
@@ -21,7 +22,7 @@ func Quiet(c *net.TCPConn) bool {
 	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
 		_, err := peek(fd, b[:])
-		ok = err == syscall.EAGAIN || err == syscall.EWOULDBLOCK
+		ok = errors.Is(err, syscall.EAGAIN)
 	})
 	return err == nil && ok
 }

@@ -24,10 +24,8 @@ help: ## show the targets
 build: ## build ./fenceproxy
 	$(GO) build -o fenceproxy ./cmd/fenceproxy
 
-# The last thing in it is go test, whose summary and exit code are those of the target. internal/socket
-# is another one without the race detector.
+# The last thing in it is go test, whose summary and exit code are those of the target.
 test: fmt vet peers ## format, vet, and all tests with the race detector
-	$(GO) test -count=1 ./internal/socket
 	$(GO) test -race -count=1 -timeout 20m ./...
 
 peers: ## install and build the programs of others that tests use; FENCEPROXY_PEERS=none does without

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/fenceproxy/fenceproxy/internal/socket"
 )
 
 const (
@@ -84,7 +82,7 @@ func (c *gateConn) Write(b []byte) (int, error) {
 	if s == nil {
 		return 0, errVetoed
 	}
-	if served && !s.begun() && (!c.attentive() || !socket.Quiet(c.tcp)) {
+	if served && !s.begun() && (!c.attentive() || !quiet(c.tcp)) {
 		return 0, errNotQuiet
 	}
 	if err := c.bound(s.Stall); err != nil {
@@ -312,7 +310,7 @@ func newGateConn(tcp *net.TCPConn) (*gateConn, error) {
 	if err := tcp.SetLinger(0); err != nil {
 		return nil, err
 	}
-	return &gateConn{Conn: socket.New(tcp), tcp: tcp}, nil
+	return &gateConn{Conn: tcp, tcp: tcp}, nil
 }
 
 // countingConn counts what is written to it.

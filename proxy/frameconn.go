@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"sync"
 	"time"
-
-	"github.com/fenceproxy/fenceproxy/internal/socket"
 )
 
 // controlTime bounds the write of a frame that belongs to no request.
@@ -92,7 +90,7 @@ func (c *frameConn) writeRequest(b []byte, r run) error {
 	}
 	if c.begin(s, r.stream) {
 		c.sent = 0
-		if served && !s.begun() && (c.left() || !socket.Quiet(c.tcp)) {
+		if served && !s.begun() && (c.left() || !quiet(c.tcp)) {
 			return errNotQuiet
 		}
 	}

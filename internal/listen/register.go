@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/fenceproxy/fenceproxy/internal/socket"
 )
 
 // register are the connections that are open.
@@ -28,9 +26,6 @@ type conn struct {
 
 // add counts a connection in. A new one is idle: it has asked for nothing yet.
 func (r *register) add(under net.Conn) *conn {
-	if tcp, ok := under.(*net.TCPConn); ok {
-		under = socket.New(tcp)
-	}
 	c := &conn{Conn: under, in: r}
 	c.read.set, c.write.set = under.SetReadDeadline, under.SetWriteDeadline
 	c.rest(true)

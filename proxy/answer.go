@@ -19,7 +19,7 @@ const (
 	// retrySoon is the Retry-After of what is over in a moment.
 	retrySoon = time.Second
 	// partTime is how long a caller that is still sending gets to read its answer.
-	partTime = 500 * time.Millisecond
+	partTime = framing.PartTime
 )
 
 // answer is an answer that the proxy makes itself.

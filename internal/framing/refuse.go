@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// partTime is how long a caller that is still sending gets to read its answer.
-	partTime = 500 * time.Millisecond
+	// PartTime is how long a caller that is still sending gets to read its answer.
+	PartTime = 500 * time.Millisecond
 	// maxDiscard is how much of what it sends is read meanwhile, in bytes. With what the
 	// server has read ahead (4 KiB) it stays below the 64 KiB that are promised.
 	maxDiscard = 48 << 10
@@ -80,12 +80,12 @@ func Part(c net.Conn, over <-chan struct{}) {
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	_ = c.SetReadDeadline(time.Now().Add(partTime)) // without it the read below fails or ends
+	_ = c.SetReadDeadline(time.Now().Add(PartTime)) // without it the read below fails or ends
 	if n, _ := io.CopyN(io.Discard, c, maxDiscard); n < maxDiscard {
 		return
 	}
 	// It goes on sending: let it fill the buffers and find the answer.
-	wait := time.NewTimer(partTime)
+	wait := time.NewTimer(PartTime)
 	defer wait.Stop()
 	select {
 	case <-wait.C:
